@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Safe names for the C helpers. C header: `rust/helpers/helpers.h`.
+
+use kernel::{
+    bindings,
+    prelude::*, //
+};
+
+/// `IB_PEER_MEMORY_VER_MAX`: room for a version, with its NUL.
+pub(super) const VERSION_MAX: usize = 16;
+
+#[allow(improper_ctypes)] // `struct device` has empty members in some configurations.
+unsafe extern "C" {
+    static peermem_helper_peerdirect_support: c_int;
+    static peermem_helper_persistent_api_support: c_int;
+    static peermem_helper_version: [u8; VERSION_MAX];
+    pub(super) fn peermem_helper_dma_get_max_seg_size(dev: *mut bindings::device) -> c_uint;
+    pub(super) fn peermem_helper_sg_set_dma(
+        sg: *mut bindings::scatterlist,
+        addr: bindings::dma_addr_t,
+        len: c_uint,
+    );
+    safe fn peermem_helper_ratelimit() -> bool;
+}
+
+/// The module parameter `peerdirect_support`.
+pub(crate) fn peerdirect_support() -> i32 {
+    // SAFETY: The kernel sets parameters before it calls our init, and 0444 lets nobody write later.
+    unsafe { peermem_helper_peerdirect_support }
+}
+
+/// The module parameter `persistent_api_support`.
+pub(crate) fn persistent_api_support() -> i32 {
+    // SAFETY: As above.
+    unsafe { peermem_helper_persistent_api_support }
+}
+
+/// Version of this module, as in its modinfo.
+pub(crate) fn version() -> &'static CStr {
+    // SAFETY: A constant of this module, which lives as long as any of its code runs.
+    CStr::from_bytes_until_nul(unsafe { &peermem_helper_version }).unwrap_or_default()
+}
+
+/// Whether the kernel log may take another line about failed registrations now.
+///
+/// Any user can provoke such failures at will, so every line about them asks here first.
+pub(crate) fn may_log() -> bool {
+    peermem_helper_ratelimit()
+}

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: GPL-2.0
+
+#include <linux/dma-mapping.h>
+#include <linux/module.h>
+#include <linux/ratelimit.h>
+#include <linux/scatterlist.h>
+
+/* For their assertions: rust/ffi asserts the same numbers. */
+#include "nv-p2p.h"
+#include "peer_mem.h"
+
+#include "helpers.h"
+
+/* Parameters that the module! macro declares do not show in sysfs. */
+int peermem_helper_peerdirect_support;
+module_param_named(peerdirect_support, peermem_helper_peerdirect_support, int,
+		   0444);
+MODULE_PARM_DESC(peerdirect_support,
+		 "Flavour of the peer-memory core: 0 = current (default), 1 = MLNX_OFED 4.9 and older (not supported)");
+
+int peermem_helper_persistent_api_support = 1;
+module_param_named(persistent_api_support,
+		   peermem_helper_persistent_api_support, int, 0444);
+MODULE_PARM_DESC(persistent_api_support,
+		 "How GPU memory is pinned: 1 = until deregistration, even if the application frees it (default), 0 = until it is freed (not supported yet)");
+
+/* The module! macro has no version; NCCL, UCX and NVSHMEM look for it. */
+MODULE_VERSION(NVIDIA_PEERMEM_VERSION);
+const char peermem_helper_version[IB_PEER_MEMORY_VER_MAX] =
+	NVIDIA_PEERMEM_VERSION;
+/* The last byte of a client's version is a flag. */
+static_assert(sizeof(NVIDIA_PEERMEM_VERSION) < IB_PEER_MEMORY_VER_MAX);
+
+unsigned int peermem_helper_dma_get_max_seg_size(struct device *dev)
+{
+	return dma_get_max_seg_size(dev);
+}
+
+void peermem_helper_sg_set_dma(struct scatterlist *sg, dma_addr_t addr,
+			       unsigned int len)
+{
+	/* Only the HCA will look: there is no struct page to name. */
+	sg_set_page(sg, NULL, len, 0);
+	sg_dma_address(sg) = addr;
+	sg_dma_len(sg) = len;
+}
+
+bool peermem_helper_ratelimit(void)
+{
+	static DEFINE_RATELIMIT_STATE(state, DEFAULT_RATELIMIT_INTERVAL,
+				      DEFAULT_RATELIMIT_BURST);
+
+	return __ratelimit(&state);
+}

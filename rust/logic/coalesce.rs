@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Joining DMA-contiguous GPU pages into the fewest scatterlist entries.
+//!
+//! One entry per 64 KiB page costs 40 MiB of scatterlist for an 80 GiB registration, and keeps
+//! HCAs from using larger pages. Joined, contiguous memory needs one entry per 2 GiB.
+
+use crate::range::GPU_PAGE_SIZE;
+
+/// [`GPU_PAGE_SIZE`] as a length of a run.
+const PAGE: u32 = GPU_PAGE_SIZE as u32;
+
+/// Longest entry ever made, in bytes.
+///
+/// Lengths in a scatterlist are 32 bits wide; 2 GiB is the largest power of two below that, and
+/// what mlx5 allows for its devices.
+pub const MAX_RUN: u32 = 2 << 30;
+
+/// Upper bound for the length of a run.
+///
+/// # Invariants
+///
+/// A multiple of [`GPU_PAGE_SIZE`] between [`GPU_PAGE_SIZE`] and [`MAX_RUN`], in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RunCap(u32);
+
+impl RunCap {
+    /// The bound for a device that takes segments of at most `max_segment` bytes.
+    ///
+    /// Never below one page, whatever the device says: the peer-memory core trims the first and
+    /// the last entry in place, which only works on whole pages.
+    pub const fn for_device(max_segment: u32) -> Self {
+        let whole_pages = max_segment - max_segment % PAGE;
+        // INVARIANT: All three are multiples of the page size.
+        if whole_pages < PAGE {
+            Self(PAGE)
+        } else if whole_pages > MAX_RUN {
+            Self(MAX_RUN)
+        } else {
+            Self(whole_pages)
+        }
+    }
+
+    /// The bound in bytes.
+    pub const fn bytes(self) -> u32 {
+        self.0
+    }
+}
+
+/// A DMA-contiguous piece: one scatterlist entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// DMA address of the first byte.
+    pub addr: u64,
+    /// Length in bytes, a multiple of [`GPU_PAGE_SIZE`].
+    pub len: u32,
+}
+
+impl Run {
+    const fn page(addr: u64) -> Self {
+        Self { addr, len: PAGE }
+    }
+
+    /// This run with the page at `addr` added, if that page continues it and `cap` allows it.
+    fn with_page(self, addr: u64, cap: RunCap) -> Option<Self> {
+        let len = self.len.checked_add(PAGE).filter(|len| *len <= cap.0)?;
+        let next = self.addr.checked_add(u64::from(self.len))?;
+        (next == addr).then_some(Self { len, ..self })
+    }
+}
+
+/// Iterator over the runs of a sequence of page addresses, in order. See [`runs`].
+#[derive(Clone, Debug)]
+pub struct Runs<I> {
+    pages: I,
+    cap: RunCap,
+    /// The page that ended the previous run.
+    pending: Option<Run>,
+}
+
+/// Joins the DMA addresses of consecutive GPU pages into runs of at most `cap` bytes.
+///
+/// Every page is in exactly one run, order is kept, and a new run begins only where the addresses
+/// have a gap or the bound is reached.
+pub fn runs<I: Iterator<Item = u64>>(pages: I, cap: RunCap) -> Runs<I> {
+    Runs {
+        pages,
+        cap,
+        pending: None,
+    }
+}
+
+impl<I: Iterator<Item = u64>> Runs<I> {
+    /// How many runs are left; `u32::MAX` if there are more than that.
+    pub fn count_entries(self) -> u32 {
+        self.fold(0, |entries: u32, _| entries.saturating_add(1))
+    }
+}
+
+impl<I: Iterator<Item = u64>> Iterator for Runs<I> {
+    type Item = Run;
+
+    fn next(&mut self) -> Option<Run> {
+        let mut run = match self.pending.take() {
+            Some(run) => run,
+            None => Run::page(self.pages.next()?),
+        };
+        for addr in self.pages.by_ref() {
+            match run.with_page(addr, self.cap) {
+                Some(longer) => run = longer,
+                None => {
+                    self.pending = Some(Run::page(addr));
+                    break;
+                }
+            }
+        }
+        Some(run)
+    }
+}
