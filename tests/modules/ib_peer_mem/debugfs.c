@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * /sys/kernel/debug/ib_peer_mem: what tests look at, and the one thing they
+ * can change, the device that clients are asked to map for.
+ */
+#include <linux/debugfs.h>
+#include <linux/device.h>
+#include <linux/module.h>
+#include <linux/seq_file.h>
+#include <linux/string.h>
+#include <linux/uaccess.h>
+
+#include "audit.h"
+#include "core.h"
+
+static struct dentry *root;
+static struct dentry *clients;
+
+/* clients/<name>/ */
+
+static int counter_get(void *data, u64 *value)
+{
+	*value = atomic64_read(data);
+	return 0;
+}
+DEFINE_DEBUGFS_ATTRIBUTE(counter_fops, counter_get, NULL, "%llu\n");
+
+static int version_show(struct seq_file *file, void *unused)
+{
+	struct peer_client *client = file->private;
+
+	seq_printf(file, "%.*s\n", IB_PEER_MEMORY_VER_MAX - 1,
+		   client->ops->version);
+	return 0;
+}
+DEFINE_SHOW_ATTRIBUTE(version);
+
+static struct dentry *client_dir(const char *name)
+{
+	static unsigned int serial;
+	struct dentry *dir = debugfs_create_dir(name, clients);
+	char other[IB_PEER_MEMORY_NAME_MAX + 16];
+
+	/* a second client of that name (unique_names=N) */
+	if (dir == ERR_PTR(-EEXIST)) {
+		snprintf(other, sizeof(other), "%s.%u", name, ++serial);
+		dir = debugfs_create_dir(other, clients);
+	}
+	return dir;
+}
+
+void peer_debugfs_add_client(struct peer_client *client)
+{
+	struct peer_stats *stats = &client->stats;
+	struct dentry *dir = client_dir(client->ops->name);
+
+	client->dir = dir;
+	debugfs_create_file("version", 0444, dir, client, &version_fops);
+#define COUNTER(name) \
+	debugfs_create_file(#name, 0444, dir, &stats->name, &counter_fops)
+	COUNTER(num_alloc_mrs);
+	COUNTER(num_dealloc_mrs);
+	COUNTER(num_reg_pages);
+	COUNTER(num_dereg_pages);
+	COUNTER(num_reg_bytes);
+	COUNTER(num_dereg_bytes);
+	COUNTER(num_free_callbacks);
+#undef COUNTER
+}
+
+void peer_debugfs_remove_client(struct peer_client *client)
+{
+	debugfs_remove(client->dir);
+}
+
+/* umems */
+
+static DEFINE_MUTEX(umems_lock);
+static LIST_HEAD(umems);
+
+void peer_debugfs_add_umem(struct peer_umem *peer)
+{
+	guard(mutex)(&umems_lock);
+	list_add_tail(&peer->shown, &umems);
+}
+
+void peer_debugfs_remove_umem(struct peer_umem *peer)
+{
+	guard(mutex)(&umems_lock);
+	list_del(&peer->shown);
+}
+
+static const char * const state_names[] = {
+	[PEER_UNMAPPED] = "unmapped",
+	[PEER_MAPPED] = "mapped",
+	[PEER_INVALIDATED] = "invalidated",
+};
+
+static int umems_show(struct seq_file *file, void *unused)
+{
+	struct peer_umem *peer;
+
+	guard(mutex)(&umems_lock);
+	list_for_each_entry(peer, &umems, shown)
+		seq_printf(file, "%s %#lx %zu %u %s\n", peer->client->ops->name,
+			   peer->umem.address, peer->umem.length,
+			   peer->mapped_header.nents,
+			   state_names[READ_ONCE(peer->state)]);
+	return 0;
+}
+DEFINE_SHOW_ATTRIBUTE(umems);
+
+/* violations: the number, then the last one in words */
+
+static int violations_show(struct seq_file *file, void *unused)
+{
+	struct peer_violations found;
+
+	peer_violations_read(&found);
+	seq_printf(file, "%llu\n", found.count);
+	if (found.count)
+		seq_printf(file, "%s\n", found.last);
+	return 0;
+}
+DEFINE_SHOW_ATTRIBUTE(violations);
+
+/* dma_device */
+
+enum dma_device_kind { DMA_REAL, DMA_NULL, DMA_NONPCI };
+
+static const char * const dma_device_names[] = {
+	[DMA_REAL] = "real",
+	[DMA_NULL] = "null",
+	[DMA_NONPCI] = "nonpci",
+};
+
+static enum dma_device_kind dma_device_kind;
+static struct device *nonpci;
+
+struct device *peer_dma_device(struct device *dma_device)
+{
+	switch (READ_ONCE(dma_device_kind)) {
+	case DMA_NULL:
+		return NULL;
+	case DMA_NONPCI:
+		return nonpci;
+	default:
+		return dma_device;
+	}
+}
+
+static int dma_device_show(struct seq_file *file, void *unused)
+{
+	seq_printf(file, "%s\n", dma_device_names[dma_device_kind]);
+	return 0;
+}
+
+static ssize_t dma_device_write(struct file *file, const char __user *buf,
+				size_t count, loff_t *pos)
+{
+	char word[16] = {};
+	int kind;
+
+	if (count >= sizeof(word))
+		return -EINVAL;
+	if (copy_from_user(word, buf, count))
+		return -EFAULT;
+	kind = sysfs_match_string(dma_device_names, word);
+	if (kind < 0)
+		return kind;
+	WRITE_ONCE(dma_device_kind, kind);
+	return count;
+}
+DEFINE_SHOW_STORE_ATTRIBUTE(dma_device);
+
+int peer_debugfs_init(void)
+{
+	nonpci = root_device_register(KBUILD_MODNAME);
+	if (IS_ERR(nonpci))
+		return PTR_ERR(nonpci);
+
+	root = debugfs_create_dir(KBUILD_MODNAME, NULL);
+	clients = debugfs_create_dir("clients", root);
+	debugfs_create_file("umems", 0400, root, NULL, &umems_fops);
+	debugfs_create_file("violations", 0444, root, NULL, &violations_fops);
+	debugfs_create_file("dma_device", 0600, root, NULL, &dma_device_fops);
+	return 0;
+}
+
+void peer_debugfs_exit(void)
+{
+	debugfs_remove(root);
+	root_device_unregister(nonpci);
+}
