@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: GPL-2.0
+#
+# The module is built by the kernel's build system (see Kbuild); this file calls
+# it, and the scripts that do everything else.
+
+KDIR ?= /lib/modules/$(shell uname -r)/build
+
+export KERNEL KBUILD_EXTRA_SYMBOLS PEERMEM_CACHE PEERMEM_MIRROR
+
+.DEFAULT_GOAL := all
+.PHONY: all modules install modules_install clean help demo test test-reference shell testbed fmt clippy update clean-cache
+
+## On a machine with GPUs
+all: modules		## build nvidia-peermem.ko against KDIR (default: the running kernel)
+modules:
+	+@scripts/build-module $(KDIR) modules
+
+install: modules_install	## install it for that kernel (INSTALL_MOD_PATH and the like work)
+modules_install: modules
+	+@scripts/build-module $(KDIR) modules_install
+
+clean:			## remove everything that was built (build/)
+	@rm -rf build
+
+## In virtual machines, without any hardware; these need root, and Debian 12 or 13
+demo:			## show RDMA into the memory of two mock GPUs, every byte checked
+	@scripts/demo
+
+test:			## run every test; closes with the number of passed, failed and skipped ones
+	@scripts/test
+
+test-reference:		## run the data tests on NVIDIA's own module, to prove the equipment true
+	@scripts/test-reference
+
+shell:			## a shell in a VM with everything loaded; exit turns the VM off
+	@scripts/shell
+
+testbed:		## build the test equipment and the module for the VM's kernel, no more
+	@scripts/prepare
+
+update:			## look for a newer kernel of the series (KERNEL, default 7.3)
+	@scripts/kernel --update
+
+clean-cache:		## remove the Debian root and the kernels (PEERMEM_CACHE)
+	@scripts/clean-cache
+
+## For developers
+fmt:			## format the Rust code
+	@scripts/prepare root
+	@scripts/format
+
+clippy:			## lint the Rust code
+	@scripts/prepare
+	@scripts/build-testbed --clippy
+
+help:			## this list
+	@awk -F':.*## |## ' '/^## / { print "\n" $$2 ":" } /^[a-z_-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
+	@echo
+	@echo "Variables: KDIR, KBUILD_EXTRA_SYMBOLS (all, install); KERNEL, PEERMEM_CACHE, PEERMEM_MIRROR (the rest)"

@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: GPL-2.0
+# shellcheck shell=bash
+#
+# What every script of the test bed shares: where things are, how to speak to
+# the user, and how to reach Debian's packages. Sourced, never run.
+
+TOP=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+CACHE=${PEERMEM_CACHE:-/var/cache/nvidia-peermem-rs}
+# The kernel series of Debian the test bed runs on, and the suite it is for.
+KERNEL=${KERNEL:-7.3}
+SUITE=trixie
+export PEERMEM_START=${PEERMEM_START:-$(date +%s)}
+
+die() {
+	echo "$(basename "$0"): $*" >&2
+	exit 1
+}
+
+# progress TEXT: one line, with the seconds since the first script started. Goes
+# to the user even from within a step, whose output goes to its log.
+progress() {
+	printf '[%4ds] %s\n' "$(($(date +%s) - PEERMEM_START))" "$*" >&"${PEERMEM_PROGRESS_FD:-2}"
+}
+
+# quietly NAME COMMAND...: runs it, with all it says in build/logs/NAME.log.
+quietly() {
+	local log=$TOP/build/logs/$1.log
+	shift
+	mkdir -p "$TOP/build/logs"
+	PEERMEM_PROGRESS_FD=3 "$@" 3>&2 >"$log" 2>&1
+}
+
+# step NAME TEXT COMMAND...: says what is being done, and if it fails, ends with
+# the step's last words.
+step() {
+	local name=$1 text=$2
+	shift 2
+	progress "$text ..."
+	quietly "$name" "$@" || step_failed "$name" "$text"
+}
+
+step_failed() {
+	local log=$TOP/build/logs/$1.log
+	echo "FAILED: $2. The end of $log:" >&2
+	tail -n 20 "$log" >&2
+	exit 1
+}
+
+# What demo, test and shell need. Each step finds for itself whether it is done.
+prepare() {
+	need_root
+	step root "Debian root$(unless "$(root_dir)" "about 80 s")" "$TOP/scripts/buildroot"
+	step kernel "kernel $KERNEL and its Rust metadata$(unless "$(kernel_dir)/metadata" "about 5 minutes")" "$TOP/scripts/kernel"
+	step testbed "modules$(unless "$(build_dir)/ko" "about a minute")" "$TOP/scripts/build-testbed"
+}
+
+# unless THING TIME: how long it takes to make a thing that is not there yet.
+unless() {
+	[ -e "$1" ] || echo " ($2, this first time)"
+}
+
+# vm_tests RESULTS NAME ARGS-OF-RUN...: adds to RESULTS what the VM's output tells of
+# its tests. A VM that dies, or whose kernel complains, is one more that failed.
+vm_tests() {
+	local results=$1 name=$2 log=$TOP/build/logs/$2.log status=0
+	shift 2
+	progress "$name (follow it in build/logs/$name.log)"
+	quietly "$name" "$TOP/tests/vm/run" --time-limit 1200 "$@" || status=$?
+	grep -E '^(ok|not ok|1\.\.)' "$log" >>"$results" || :
+	if [ "$status" -ge 69 ] || { [ "$status" != 0 ] && ! grep -q '^not ok' "$log"; }; then
+		echo "not ok - $name: the VM and its kernel log # status $status, see build/logs/$name.log"
+	else
+		echo "ok - $name: the VM and its kernel log"
+	fi >>"$results"
+}
+
+need_root() {
+	[ "$(id -u)" = 0 ] || die "needs root (it makes a Debian root and mounts it): run it with sudo"
+}
+
+# hash12 FILE...: a short name for the contents of files.
+hash12() {
+	cat "$@" | sha256sum | cut -c1-12
+}
+
+root_dir() {
+	echo "$CACHE/root-$(hash12 "$TOP/scripts/buildroot")"
+}
+
+# The kernel of the series which scripts/kernel fetched last.
+kernel_dir() {
+	readlink -f "$CACHE/kernel-$KERNEL"
+}
+
+kernel_release() {
+	[ -d "$(kernel_dir)" ] || die "no kernel $KERNEL in $CACHE: run scripts/kernel first"
+	basename "$(kernel_dir)" | sed 's/^linux-//'
+}
+
+build_dir() {
+	echo "$TOP/build/$(kernel_release)"
+}
+
+# kernel_toolchain KDIR: make's arguments for the compiler that built the kernel.
+kernel_toolchain() {
+	local cc
+	cc=$(sed -n 's/^CONFIG_CC_VERSION_TEXT="\([^ ]*\) .*/\1/p' "$1/.config")
+	case $cc in
+	*clang*) echo LLVM=1 ;;
+	*-gcc*) echo "CC=$cc" "CROSS_COMPILE=${cc%gcc*}" ;;
+	*) echo "CC=$cc" ;;
+	esac
+}
+
+# kbuild KDIR SOURCE OUTPUT ARGS...: what is built is never among the sources.
+kbuild() {
+	local kdir=$1 source=$2 output=$3
+	shift 3
+	mkdir -p "$output"
+	# shellcheck disable=SC2046 # several words
+	make -C "$kdir" $(kernel_toolchain "$kdir") M="$source" MO="$output" "$@"
+}
+
+# locked NAME COMMAND...: two builds of the same thing must not meet. The lock
+# dies with this script, the children do not inherit it.
+locked() {
+	local name=$1 fd
+	shift
+	mkdir -p "$CACHE"
+	exec {fd}>"$CACHE/.$name.lock"
+	flock "$fd" || die "cannot lock $CACHE/.$name.lock"
+	"$@" {fd}>&-
+	exec {fd}>&-
+}
+
+# The machine's own Debian mirror, so that a site's mirror, or a proxy for one,
+# works here too. apt itself reads its configuration, in whatever format.
+mirror() {
+	local uri=${PEERMEM_MIRROR:-$(configured_mirror)}
+	[ -n "$uri" ] || uri=$(apt-get update >&2 && configured_mirror)
+	case $uri in
+	'') die "no Debian mirror in apt's configuration: name one in PEERMEM_MIRROR (as in a line of sources.list)" ;;
+	mirror+file:*) grep -m1 -oE '^[a-z+]+://[^[:space:]]+' "${uri#mirror+file:}" ;;
+	*) echo "${uri%/}" ;;
+	esac
+}
+
+# Third-party sources are told by the origin in their indexes, and Debian's
+# security archive, which has no backports, by its label.
+configured_mirror() {
+	# shellcheck disable=SC2016 # the variables are apt's
+	apt-get indextargets --format '$(LABEL) $(ORIGIN) $(REPO_URI)' 'Created-By: Packages' |
+		awk '$1 == "Debian" && $2 == "Debian" { print $3; exit }'
+}
+
+# contrib has the NVIDIA module that serves as reference.
+sources_list() {
+	local uri suite
+	uri=$(mirror)
+	for suite in "$SUITE" "$SUITE-updates" "$SUITE-backports"; do
+		echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $uri $suite main contrib"
+	done
+}
+
+# The machine's proxies, certificates, retries and the like.
+apt_acquire_settings() {
+	apt-config dump | grep '^Acquire::' |
+		grep -vE '^Acquire::(IndexTargets|Changelogs|CompressionTypes|Languages|GzipIndexes|cdrom)'
+}
+
+# suite_apt TOOL ARGS...: the machine's apt-get or apt-cache, looking at the
+# suite's packages instead of the machine's.
+suite_apt() {
+	local tool=$1 state=$CACHE/apt
+	shift
+	"$tool" -qq -o Dir::State="$state/state" -o Dir::State::status="$state/status" \
+		-o Dir::Cache="$state/cache" -o Dir::Etc::SourceList="$state/sources.list" \
+		-o Dir::Etc::SourceParts=/dev/null -o Dir::Etc::Preferences=/dev/null \
+		-o Dir::Etc::PreferencesParts=/dev/null -o APT::Sandbox::User=root "$@"
+}
+
+suite_apt_update() {
+	local state=$CACHE/apt
+	mkdir -p "$state/state/lists/partial" "$state/cache/archives/partial"
+	: >"$state/status"
+	sources_list >"$state/sources.list"
+	suite_apt apt-get update
+}
