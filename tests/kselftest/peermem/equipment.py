@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Counters and knobs of the test equipment: mock GPU driver, peer-memory core, soft-RoCE."""
+
+import collections
+import contextlib
+from pathlib import Path
+
+from peermem.ktap import REFERENCE, eventually, expect
+
+_DEBUGFS = Path("/sys/kernel/debug")
+_MOCK = _DEBUGFS / "mock_nvidia"
+_CORE = _DEBUGFS / "ib_peer_mem"
+_RXE = _DEBUGFS / "rxe_peer"
+_SEGMENT_CAP = Path("/sys/module/rdma_rxe/parameters/peer_max_seg_size")
+CLIENT = "nv_mem"
+# NVIDIA's 550 registers two clients; this one serves memory regions.
+GAUGES = ("live_allocations", "live_page_tables", "live_persistent_tables", "live_dma_mappings",
+          "pinned_bytes", "bar1_used_bytes")
+
+Umem = collections.namedtuple("Umem", "client va length entries state")
+
+
+def _number(path):
+    return int(path.read_text().split()[0])
+
+
+def counters():
+    """All of them in one dict: those of the GPU driver, of the client in the core (when it is
+    there), and of the NIC."""
+    found = {}
+    if _MOCK.exists():
+        for line in (_MOCK / "counters").read_text().splitlines():
+            name, value = line.split()
+            found[name] = int(value)
+    for path in (*(_CORE / "clients" / CLIENT).glob("num_*"), *_RXE.glob("*")):
+        found[path.name] = _number(path)
+    return found
+
+
+@contextlib.contextmanager
+def counting():
+    """Gives a dict that has, after the with statement, by how much each counter grew."""
+    growth = collections.Counter()
+    before = counters()
+    yield growth
+    for name, value in counters().items():
+        growth[name] = value - before.get(name, 0)
+
+
+def umems():
+    """The registrations of peer memory that the core knows."""
+    found = []
+    for line in (_CORE / "umems").read_text().splitlines():
+        client, va, length, entries, state = line.split()
+        found.append(Umem(client, int(va, 0), int(length), int(entries), state))
+    return found
+
+
+def leftovers():
+    """What should be zero when nothing is registered, and is not."""
+    found = {}
+    if _MOCK.exists():
+        values = counters()
+        found |= {name: values[name] for name in (*GAUGES, "misuse") if values[name]}
+    if _CORE.exists():
+        if umems():
+            found["umems"] = len(umems())
+        if _number(_CORE / "violations"):
+            found["violations"] = (_CORE / "violations").read_text().split("\n", 1)[1].strip()
+    for name in ("live_mrs", "unresolved"):
+        if (_RXE / name).exists() and _number(_RXE / name):
+            found[name] = _number(_RXE / name)
+    references = Path("/sys/module/nvidia_peermem/refcnt")
+    if references.exists() and _number(references):
+        found["references on nvidia_peermem"] = _number(references)
+    return found
+
+
+def expect_nothing_left():
+    """Files close a moment after their process has died: leave time for that."""
+    with contextlib.suppress(AssertionError):
+        eventually(lambda: not leftovers(), "nothing left", 5)
+    expect(not leftovers(), f"left behind: {leftovers()}")
+
+
+def _knob(path, value, restore):
+    @contextlib.contextmanager
+    def turned():
+        path.write_text(f"{value}\n")
+        try:
+            yield
+        finally:
+            path.write_text(f"{restore}\n")
+
+    return turned()
+
+
+def fault(function, error, skip=0, times=1):
+    """nvidia_p2p_FUNCTION lets skip calls pass, then fails times calls (0 = for ever)."""
+    return _knob(_MOCK / "fault", f"{function} {error} {skip} {times}", "clear")
+
+
+def override(field, value):
+    """What the next page tables and DMA mappings claim to be."""
+    return _knob(_MOCK / "override", f"{field} {value}", "clear")
+
+
+def delay(function, milliseconds):
+    return _knob(_MOCK / "delay", f"{function} {milliseconds}", "clear")
+
+
+def _changed(path, value):
+    return _knob(path, value, path.read_text().strip())
+
+
+def fragment(pages, gpu=0):
+    """New allocations are runs of so many GPU pages with holes between them."""
+    return _changed(_MOCK / f"gpu{gpu}/fragment", pages)
+
+
+def bar1_limit(size, gpu=0):
+    return _changed(_MOCK / f"gpu{gpu}/bar1_limit_bytes", size)
+
+
+def dma_device(kind):
+    """What clients are asked to map for: real, null or nonpci."""
+    return _changed(_CORE / "dma_device", kind)
+
+
+def segment_cap(size):
+    """Longest scatterlist entry that the NIC takes."""
+    return _changed(_SEGMENT_CAP, size)
+
+
+def clients():
+    """Names of the peer-memory clients."""
+    return sorted(path.name for path in (_CORE / "clients").iterdir())
+
+
+def pin_function():
+    """NVIDIA's 550 module pins with a callback, ours persistently."""
+    return "get_pages" if REFERENCE else "get_pages_persistent"

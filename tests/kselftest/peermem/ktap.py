@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: GPL-2.0
+"""TAP 13 with the exit codes of kselftest: mark functions as cases, call main()."""
+
+import os
+import sys
+import time
+import traceback
+
+PASSED, FAILED, SKIPPED = 0, 1, 4
+
+# NVIDIA's own module is loaded in place of ours: the equipment is under test.
+REFERENCE = os.environ.get("PEERMEM_REFERENCE") == "1"
+
+_cases = []
+
+
+class Skip(Exception):
+    """The case cannot run here; the text says why."""
+
+
+def case(name, values=(None,), ours_only=None):
+    """A case of its own for each value, which the function gets (a tuple as several
+    arguments) and the name shows. ours_only says why NVIDIA's module would fail."""
+
+    def add(function):
+        for value in values:
+            arguments = () if value is None else value if isinstance(value, tuple) else (value,)
+            _cases.append((name.format(*arguments), function, arguments, ours_only))
+        return function
+
+    return add
+
+
+def say(text):
+    """A line, or several, for whoever reads the log."""
+    for line in str(text).splitlines():
+        print("#", line, flush=True)
+
+
+def expect(condition, what):
+    if not condition:
+        raise AssertionError(what)
+
+
+def expect_equal(got, wanted, what):
+    expect(got == wanted, f"{what}: {got!r} instead of {wanted!r}")
+
+
+def eventually(condition, what, seconds=20):
+    """Waits until condition() holds."""
+    end = time.monotonic() + seconds
+    while not condition():
+        expect(time.monotonic() < end, f"not within {seconds} s: {what}")
+        time.sleep(0.02)
+
+
+def _run(function, arguments, ours_only, after_each):
+    """Verdict, and what to add to the line."""
+    if ours_only and REFERENCE:
+        return SKIPPED, f"reference module: {ours_only}"
+    try:
+        try:
+            function(*arguments)
+        finally:
+            if after_each:
+                after_each()
+    except Skip as reason:
+        return SKIPPED, str(reason)
+    except AssertionError as error:
+        say(error)
+        return FAILED, ""
+    except Exception:
+        say(traceback.format_exc())
+        return FAILED, ""
+    return PASSED, ""
+
+
+def main(after_each=None):
+    """Runs the cases; after_each() is part of each of them."""
+    print("TAP version 13")
+    print(f"1..{len(_cases)}", flush=True)
+    verdicts = []
+    for number, (name, function, arguments, ours_only) in enumerate(_cases, 1):
+        verdict, remark = _run(function, arguments, ours_only, after_each)
+        verdicts.append(verdict)
+        line = "not ok" if verdict == FAILED else "ok"
+        directive = f" # SKIP {remark}" if verdict == SKIPPED else ""
+        print(f"{line} {number} - {name}{directive}", flush=True)
+    passed, failed, skipped = (verdicts.count(v) for v in (PASSED, FAILED, SKIPPED))
+    print(f"# Totals: pass:{passed} fail:{failed} xfail:0 xpass:0 skip:{skipped} error:0",
+          flush=True)
+    sys.exit(FAILED if failed else PASSED if passed else SKIPPED)

@@ -1,0 +1,20 @@
+#!/bin/sh
+# SPDX-License-Identifier: GPL-2.0
+#
+# Runs the tests, or those named. They need root, the test equipment and
+# nvidia-peermem loaded, and a soft-RoCE device rxe0.
+#
+#   PEERMEM_KO_DIR       where the modules are, to be loaded again by tests
+#   PEERMEM_REFERENCE=1  NVIDIA's module is loaded in place of ours
+#
+# Exit status as in kselftest: 0 all passed, 1 some failed, 4 all were skipped.
+set -eu
+here=$(dirname "$0")
+
+if [ "$(id -u)" != 0 ] || [ ! -d /sys/module/nvidia_peermem ] ||
+	[ ! -d /sys/class/infiniband/rxe0 ]; then
+	echo "TAP version 13"
+	echo "1..0 # SKIP needs root, nvidia_peermem and rxe0"
+	exit 4
+fi
+exec python3 -B "$here/runner.py" "$@"

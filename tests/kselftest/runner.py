@@ -1,0 +1,105 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: GPL-2.0
+"""Runs test files, each in a process of its own, and looks at the machine after each."""
+
+import os
+import re
+import runpy
+import signal
+import sys
+import time
+from pathlib import Path
+
+import peermem.verbs  # noqa: F401  once for all: it takes seconds on an emulated CPU
+from peermem import equipment, ktap, modules
+
+HERE = Path(__file__).parent
+TIME_LIMIT = 180
+TROUBLE = re.compile(r"BUG|WARNING|Oops|possible|KASAN|general protection|blocked for more than")
+RESULT = re.compile(r"(ok|not ok) \d+ - (.*)")
+
+
+class Report:
+    """One stream of numbered results."""
+
+    def __init__(self):
+        self.results = []
+
+    def add(self, passed, name):
+        self.results.append("failed" if not passed else "skipped" if "# SKIP" in name else "passed")
+        print("ok" if passed else "not ok", len(self.results), "-", name, flush=True)
+
+    def count(self, result):
+        return self.results.count(result)
+
+
+def start(path):
+    """The test file in a child; returns its pid, and its output to read."""
+    output, end = os.pipe()
+    sys.stdout.flush()
+    pid = os.fork()
+    if pid:
+        os.close(end)
+        return pid, os.fdopen(output)
+    os.setpgid(0, 0)
+    os.dup2(end, 1)
+    os.dup2(end, 2)
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.alarm(TIME_LIMIT)
+    try:
+        sys.argv = [str(path)]
+        runpy.run_path(str(path), run_name="__main__")
+    except SystemExit as ended:
+        os._exit(ended.code or 0)
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+    os._exit(1)
+
+
+def run(path, report):
+    planned, seen = None, 0
+    pid, output = start(path)
+    for line in output:
+        result = RESULT.match(line)
+        if result:
+            seen += 1
+            report.add(result[1] == "ok", f"{path.stem}: {result[2]}")
+        elif line.startswith("1.."):
+            planned = int(line[3:])
+        elif not line.startswith(("TAP version", "# Totals")):
+            print("#", line.lstrip("# ").rstrip())
+    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    if planned != seen:
+        report.add(False, f"{path.stem}: all of its cases ({seen} of {planned}, status {status})")
+
+
+def look_around(name, log, report):
+    trouble = [line for line in log.lines("") if TROUBLE.search(line)]
+    ktap.say("\n".join(trouble))
+    report.add(not trouble, f"{name}: kernel log is clean")
+    left = equipment.leftovers()
+    if not modules.is_loaded(modules.PEERMEM):
+        left["nvidia_peermem"] = "not loaded"
+    ktap.say("\n".join(f"{what}: {value}" for what, value in left.items()))
+    report.add(not left, f"{name}: nothing is left behind")
+
+
+def main():
+    names = [Path(name).stem for name in sys.argv[1:]]
+    files = [HERE / f"{name}.py" for name in names] or sorted(
+        path for path in HERE.glob("*.py") if path.name != Path(__file__).name)
+    report = Report()
+    print("TAP version 13")
+    for path in files:
+        began = time.monotonic()
+        with modules.KernelLog() as log:
+            run(path, report)
+            look_around(path.stem, log, report)
+        ktap.say(f"{path.stem} took {time.monotonic() - began:.1f} s")
+    print(f"1..{len(report.results)}")
+    passed, failed, skipped = map(report.count, ("passed", "failed", "skipped"))
+    print(f"# Totals: pass:{passed} fail:{failed} xfail:0 xpass:0 skip:{skipped} error:0")
+    sys.exit(ktap.FAILED if failed else ktap.PASSED if passed else ktap.SKIPPED)
+
+
+main()
