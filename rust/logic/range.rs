@@ -12,7 +12,7 @@ pub const GPU_PAGE_SIZE: u64 = 64 * 1024;
 ///
 /// # Invariants
 ///
-/// `start` and `len` are multiples of [`GPU_PAGE_SIZE`], `len` is not 0, and `start + len - 1` does
+/// `start` and `len` are multiples of [`GPU_PAGE_SIZE`], `len` is not 0, and `start + len` does
 /// not overflow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PinRange {
@@ -23,21 +23,19 @@ pub struct PinRange {
 impl PinRange {
     /// The smallest range of whole GPU pages that covers `size` bytes from `addr`.
     ///
-    /// `None` if `size` is 0, or if the range or its rounding leaves the 64-bit address space: no
-    /// GPU allocation can be there.
+    /// `None` if that is empty, or if it reaches the end of the 64-bit address space, where no GPU
+    /// allocation can be. No bytes at an address within a page are that page, as for host memory.
     pub const fn covering(addr: u64, size: u64) -> Option<Self> {
-        let Some(size_minus_1) = size.checked_sub(1) else {
+        let Some(end) = addr.checked_add(size) else {
             return None;
         };
-        let Some(last) = addr.checked_add(size_minus_1) else {
+        let Some(end) = end.checked_next_multiple_of(GPU_PAGE_SIZE) else {
             return None;
         };
         let start = addr & !(GPU_PAGE_SIZE - 1);
-        let last = last | (GPU_PAGE_SIZE - 1);
-        // `last >= start`, so only the full address space wraps, to a length of 0.
-        match last.wrapping_sub(start).wrapping_add(1) {
+        // INVARIANT: Both are multiples of the page size, and `end`, their sum, did not overflow.
+        match end.wrapping_sub(start) {
             0 => None,
-            // INVARIANT: `start` has its low bits clear and `last` has them set.
             len => Some(Self { start, len }),
         }
     }

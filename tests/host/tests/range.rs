@@ -14,7 +14,7 @@ fn expected(addr: u64, size: u64) -> Option<(u128, u128)> {
     let start = addr / PAGE * PAGE;
     let end = (addr + size).div_ceil(PAGE) * PAGE;
     let len = end - start;
-    (size > 0 && end <= SPACE && len < SPACE).then_some((start, len))
+    (len > 0 && end < SPACE).then_some((start, len))
 }
 
 fn check(addr: u64, size: u64) {
@@ -45,6 +45,13 @@ fn every_pair_of_edges() {
             check(addr, size);
         }
     }
+}
+
+#[test]
+fn no_bytes_are_the_page_they_are_in() {
+    assert_eq!(PinRange::covering(3 * GPU_PAGE_SIZE, 0), None);
+    let range = PinRange::covering(3 * GPU_PAGE_SIZE + 1, 0).unwrap();
+    assert_eq!((range.start(), range.pages()), (3 * GPU_PAGE_SIZE, 1));
 }
 
 proptest! {

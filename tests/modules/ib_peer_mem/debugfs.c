@@ -35,18 +35,18 @@ static int version_show(struct seq_file *file, void *unused)
 }
 DEFINE_SHOW_ATTRIBUTE(version);
 
+/* A second client of a name (unique_names=N) gets a number behind it. */
 static struct dentry *client_dir(const char *name)
 {
 	static unsigned int serial;
-	struct dentry *dir = debugfs_create_dir(name, clients);
+	struct dentry *taken = debugfs_lookup(name, clients);
 	char other[IB_PEER_MEMORY_NAME_MAX + 16];
 
-	/* a second client of that name (unique_names=N) */
-	if (dir == ERR_PTR(-EEXIST)) {
-		snprintf(other, sizeof(other), "%s.%u", name, ++serial);
-		dir = debugfs_create_dir(other, clients);
-	}
-	return dir;
+	if (!taken)
+		return debugfs_create_dir(name, clients);
+	dput(taken);
+	snprintf(other, sizeof(other), "%s.%u", name, ++serial);
+	return debugfs_create_dir(other, clients);
 }
 
 void peer_debugfs_add_client(struct peer_client *client)

@@ -368,8 +368,10 @@ void ib_umem_stop_invalidation_notifier(struct ib_umem *umem)
 	from = peer->state;
 	/*
 	 * Such a client needs a lock of its own around its calls, and takes it
-	 * in dma_unmap() and put_pages() too: to hold ours would deadlock
-	 * with its callback (peer_mem.c, OFED 25.10).
+	 * in dma_unmap() and put_pages() too: to hold ours would deadlock with
+	 * its callback. If that runs just now it unmaps, finds entries that are
+	 * trimmed or not, and dma_unmap() and put_pages() come all the same
+	 * (peer_mem.c, OFED 25.10).
 	 */
 	if (!client_fences)
 		unmap_from(peer, from);

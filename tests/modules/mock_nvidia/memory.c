@@ -195,7 +195,8 @@ void mock_vma_put(struct mock_alloc *alloc)
 }
 
 /*
- * Takes BAR1 space for a range. third_party_p2p.c of 550.163.01 asks for
+ * Takes BAR1 space for a range. _isSpaceAvailableForBar1P2PMapping() in p2p.c
+ * of the resource manager (550.163.01) asks for
  * BAR1 size - mapped >= length + 36 MiB, else INSUFFICIENT_RESOURCES = -ENOMEM;
  * here bar1_limit_bytes is the size with those 36 MiB already taken off.
  * Ranges that are mapped already are shared and cost nothing. (RM counts
