@@ -38,10 +38,6 @@ module! {
     license: "GPL",
 }
 
-/// The usual reason for which a core refuses a client.
-const NAME_TAKEN: &str =
-    ": is another module serving it (nv_peer_mem, or NVIDIA's nvidia-peermem)?";
-
 /// What lives as long as the module is loaded.
 struct NvidiaPeermem {
     _client: Registered<NvMem>,
@@ -52,15 +48,7 @@ impl kernel::Module for NvidiaPeermem {
         check_parameters()?;
         let driver = GpuDriver::find().map_err(refuse)?;
         let core = PeerMemory::find().map_err(refuse)?;
-        let client = Registered::new(core).inspect_err(|&error| {
-            let why = if error == EBUSY { NAME_TAKEN } else { "" };
-            pr_err!(
-                "not loaded: the peer-memory core refused the client {} (error {}){}\n",
-                NvMem::NAME,
-                error.to_errno(),
-                why
-            )
-        })?;
+        let client = Registered::new(core).map_err(refuse)?;
         pr_info!(
             "{} (Rust): client {} with persistent pins; GPU driver {}, peer-memory core {}\n",
             helpers::version(),

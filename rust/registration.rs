@@ -117,14 +117,14 @@ impl Registration {
         let mut inner = self.inner.lock();
         match result {
             Ok((mapped, list)) => {
-                inner.advance(Event::MapDone)?;
                 inner.held = Held::Mapped(mapped);
+                inner.advance(Event::MapDone)?;
                 publish(inner.list.insert(list));
                 Ok(())
             }
             Err((pages, failure)) => {
-                inner.advance(Event::MapFailed)?;
                 inner.held = Held::Pinned(pages);
+                inner.advance(Event::MapFailed)?;
                 Err(failure)
             }
         }
@@ -137,8 +137,8 @@ impl Registration {
         };
         let pages = mapped.unmap();
         let mut inner = self.inner.lock();
-        inner.advance(Event::UnmapDone)?;
         inner.held = Held::Pinned(pages);
+        inner.advance(Event::UnmapDone)?;
         Ok(())
     }
 

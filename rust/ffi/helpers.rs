@@ -21,7 +21,8 @@ unsafe extern "C" {
         addr: bindings::dma_addr_t,
         len: c_uint,
     );
-    safe fn peermem_helper_ratelimit() -> bool;
+    safe fn peermem_helper_may_log_failure() -> bool;
+    safe fn peermem_helper_may_log_leak() -> bool;
 }
 
 /// The module parameter `peerdirect_support`.
@@ -42,9 +43,14 @@ pub(crate) fn version() -> &'static CStr {
     CStr::from_bytes_until_nul(unsafe { &peermem_helper_version }).unwrap_or_default()
 }
 
-/// Whether the kernel log may take another line about failed registrations now.
+/// Whether the kernel log may take another line about a failed registration now.
 ///
-/// Any user can provoke such failures at will, so every line about them asks here first.
-pub(crate) fn may_log() -> bool {
-    peermem_helper_ratelimit()
+/// Any user can provoke such failures at will.
+pub(crate) fn may_log_failure() -> bool {
+    peermem_helper_may_log_failure()
+}
+
+/// Whether the kernel log may take another line about something the GPU driver did not take back.
+pub(super) fn may_log_leak() -> bool {
+    peermem_helper_may_log_leak()
 }

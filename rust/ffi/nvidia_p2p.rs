@@ -187,7 +187,7 @@ impl Drop for PinnedPages {
         // `MappedPages`, which owns us as long as there is a mapping, nothing is mapped any more.
         let ret =
             unsafe { nvidia_p2p_put_pages_persistent(self.range.start(), self.table.as_ptr(), 0) };
-        if ret != 0 && helpers::may_log() {
+        if ret != 0 && helpers::may_log_leak() {
             pr_warn!(
                 "the GPU driver did not take back {} pinned bytes (error {})\n",
                 self.range.len(),
@@ -245,7 +245,7 @@ impl Drop for Mapping {
                 self.mapping.as_ptr(),
             )
         };
-        if ret != 0 && helpers::may_log() {
+        if ret != 0 && helpers::may_log_leak() {
             pr_warn!("the GPU driver did not unmap GPU memory (error {})\n", ret);
         }
     }

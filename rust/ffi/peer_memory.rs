@@ -14,6 +14,7 @@ use core::{
 
 use kernel::{
     bindings,
+    fmt,
     module::this_module,
     prelude::*,
     types::ForeignOwnable, //
@@ -127,6 +128,41 @@ extern "C" {
     pub(super) fn ib_unregister_peer_memory_client(reg_handle: *mut c_void);
 }
 
+/// Why a client could not be made known to the core. Its text is what the kernel log shows.
+#[derive(Clone, Copy)]
+pub(crate) enum RegisterError {
+    /// No memory for the descriptor.
+    NoMemory,
+    /// The core refused the client of this name. It does not say why: as a rule the name is taken,
+    /// if the core looks at names at all.
+    Refused(&'static CStr),
+}
+
+impl From<RegisterError> for Error {
+    fn from(error: RegisterError) -> Self {
+        match error {
+            RegisterError::NoMemory => ENOMEM,
+            // EEXIST would make modprobe report success.
+            RegisterError::Refused(_) => EBUSY,
+        }
+    }
+}
+
+impl fmt::Display for RegisterError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoMemory => f.write_str("out of memory"),
+            Self::Refused(name) => {
+                f.write_str("the peer-memory core refused the client ")?;
+                fmt::Display::fmt(name, f)?;
+                f.write_str(
+                    ": is another module serving it (nv_peer_mem, or NVIDIA's nvidia-peermem)?",
+                )
+            }
+        }
+    }
+}
+
 /// A client known to the core; dropping it ends that.
 ///
 /// # Invariants
@@ -148,7 +184,7 @@ impl<C: PeerMemoryClient> Registered<C> {
     /// Makes the client known to the core, without an invalidation callback. Sleeps.
     ///
     /// The client can be called before this returns.
-    pub(crate) fn new(_core: PeerMemory) -> Result<Self> {
+    pub(crate) fn new(_core: PeerMemory) -> Result<Self, RegisterError> {
         let descriptor = KBox::pin(
             ClientDescriptor {
                 name: c_array(C::NAME),
@@ -164,14 +200,14 @@ impl<C: PeerMemoryClient> Registered<C> {
                 flags: 0,
             },
             GFP_KERNEL,
-        )?;
+        )
+        .map_err(|_| RegisterError::NoMemory)?;
         // SAFETY: `_core` proves that the function exists. The descriptor is pinned and outlives the
         // client; its callbacks are code of this module and follow the contract of the header.
         let handle = unsafe { ib_register_peer_memory_client(&*descriptor, ptr::null_mut()) };
-        // INVARIANT: Just registered. The core does not say why it refuses; with a valid descriptor
-        // it does so for a name that is taken. (EEXIST would make modprobe report success.)
+        // INVARIANT: Just registered.
         Ok(Self {
-            handle: NonNull::new(handle).ok_or(EBUSY)?,
+            handle: NonNull::new(handle).ok_or(RegisterError::Refused(C::NAME))?,
             _descriptor: descriptor,
             _client: PhantomData,
         })
@@ -260,7 +296,9 @@ unsafe extern "C" fn acquire<C: PeerMemoryClient>(
     }
     let context = match C::acquire(addr as u64, size as u64) {
         Claim::NotMine => {
-            // SAFETY: The reference was taken above.
+            // SAFETY: The reference was taken above. Our code cannot vanish before we return:
+            // unloading first unregisters the client, and that waits for the core's global mutex,
+            // under which it calls us.
             unsafe { bindings::module_put(module) };
             return NOT_MINE;
         }

@@ -59,7 +59,9 @@ struct Owner(*const ());
 
 impl fmt::Display for Owner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = symbol_name(self.0).map_err(|_| fmt::Error)?;
+        let Ok(name) = symbol_name(self.0) else {
+            return f.write_str("(out of memory)");
+        };
         // "function [module]", or just "function" if it is built into the kernel.
         let mut parts = name.split(|&c| c == b'[' || c == b']' || c == 0).skip(1);
         let module = parts
@@ -113,8 +115,8 @@ impl fmt::Display for Missing {
                  (the proprietary flavour cannot be used)"
             }
             Self::PersistentPins => {
-                "the GPU driver has no nvidia_p2p_get_pages_persistent: \
-                 it must be 525.105.17, 535.43.02 or newer"
+                "the GPU driver has no persistent pins (nvidia_p2p_get_pages_persistent and what \
+                 goes with it): it must be 525.105.17, 535.43.02 or newer"
             }
             Self::PeerMemory => {
                 "no peer-memory API: the RDMA core has no ib_register_peer_memory_client \

@@ -45,10 +45,23 @@ void peermem_helper_sg_set_dma(struct scatterlist *sg, dma_addr_t addr,
 	sg_dma_len(sg) = len;
 }
 
-bool peermem_helper_ratelimit(void)
+/*
+ * Any user can make registrations fail at will, but not leaks: the former must
+ * not use up the lines of the latter. The name is what the kernel calls the
+ * lines that it counted instead of showing.
+ */
+bool peermem_helper_may_log_failure(void)
 {
 	static DEFINE_RATELIMIT_STATE(state, DEFAULT_RATELIMIT_INTERVAL,
 				      DEFAULT_RATELIMIT_BURST);
 
-	return __ratelimit(&state);
+	return ___ratelimit(&state, KBUILD_MODNAME ": failed registration");
+}
+
+bool peermem_helper_may_log_leak(void)
+{
+	static DEFINE_RATELIMIT_STATE(state, DEFAULT_RATELIMIT_INTERVAL,
+				      DEFAULT_RATELIMIT_BURST);
+
+	return ___ratelimit(&state, KBUILD_MODNAME ": leak");
 }

@@ -20,6 +20,7 @@ extern const char peermem_helper_version[IB_PEER_MEMORY_VER_MAX];
 unsigned int peermem_helper_dma_get_max_seg_size(struct device *dev);
 void peermem_helper_sg_set_dma(struct scatterlist *sg, dma_addr_t addr,
 			       unsigned int len);
-bool peermem_helper_ratelimit(void);
+bool peermem_helper_may_log_failure(void);
+bool peermem_helper_may_log_leak(void);
 
 #endif /* _NVIDIA_PEERMEM_HELPERS_H */

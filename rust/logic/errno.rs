@@ -63,7 +63,8 @@ pub enum Pin {
 /// Reads the result of `nvidia_p2p_get_pages_persistent`.
 ///
 /// nv-p2p.c turns `NV_ERR_OBJECT_NOT_FOUND`, which means "no allocation of this process covers
-/// the range", into -EINVAL; all else is trouble with memory that *is* the GPU's.
+/// the range", into -EINVAL; all else is trouble with memory that *is* the GPU's. The exception is
+/// -ENOMEM, which can also come from the driver's own allocations before it looks the range up.
 pub const fn pin(ret: i32) -> Pin {
     const NOT_FOUND: i32 = Errno::EINVAL.to_negative();
     match ret {

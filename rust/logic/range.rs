@@ -40,6 +40,15 @@ impl PinRange {
         }
     }
 
+    /// Its first page.
+    pub const fn first_page(&self) -> Self {
+        // INVARIANT: `len` is at least one page.
+        Self {
+            start: self.start,
+            len: GPU_PAGE_SIZE,
+        }
+    }
+
     /// First byte, a multiple of [`GPU_PAGE_SIZE`].
     pub const fn start(&self) -> u64 {
         self.start

@@ -23,6 +23,8 @@ fn check(addr: u64, size: u64) {
     assert_eq!(found, expected(addr, size), "addr {addr:#x} size {size:#x}");
     if let Some(range) = range {
         assert_eq!(u128::from(range.pages()) * PAGE, u128::from(range.len()));
+        let first = PinRange::covering(range.start(), GPU_PAGE_SIZE);
+        assert_eq!(Some(range.first_page()), first);
     }
 }
 
