@@ -56,4 +56,5 @@ clippy:			## lint the Rust code
 help:			## this list
 	@awk -F':.*## |## ' '/^## / { print "\n" $$2 ":" } /^[a-z_-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
 	@echo
-	@echo "Variables: KDIR, KBUILD_EXTRA_SYMBOLS (all, install); KERNEL, PEERMEM_CACHE, PEERMEM_MIRROR (the rest)"
+	@echo "Variables: KDIR and KBUILD_EXTRA_SYMBOLS for all and install; LOAD=equipment, stock or none"
+	@echo "for shell, to load less; PEERMEM_CACHE and PEERMEM_MIRROR for everything in VMs."

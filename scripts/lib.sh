@@ -30,6 +30,11 @@ quietly() {
 	PEERMEM_PROGRESS_FD=3 "$@" 3>&2 >"$log" 2>&1
 }
 
+# tied COMMAND...: the command is killed when this script is.
+tied() {
+	setpriv --pdeathsig KILL "$@"
+}
+
 # step NAME TEXT COMMAND...: says what is being done, and if it fails, ends with
 # the step's last words.
 step() {
@@ -49,6 +54,8 @@ step_failed() {
 # What demo, test and shell need. Each step finds for itself whether it is done.
 prepare() {
 	need_root
+	mkdir -p "$TOP/build"
+	chown --reference="$TOP" "$TOP/build"
 	step root "Debian root$(unless "$(root_dir)" "about 80 s")" "$TOP/scripts/buildroot"
 	step kernel "kernel $KERNEL and its Rust metadata$(unless "$(kernel_dir)/metadata" "about 5 minutes")" "$TOP/scripts/kernel"
 	step testbed "modules$(unless "$(build_dir)/ko" "about a minute")" "$TOP/scripts/build-testbed"
@@ -59,15 +66,18 @@ unless() {
 	[ -e "$1" ] || echo " ($2, this first time)"
 }
 
-# vm_tests RESULTS NAME ARGS-OF-RUN...: adds to RESULTS what the VM's output tells of
-# its tests. A VM that dies, or whose kernel complains, is one more that failed.
+# vm_tests RESULTS NAME ARGS-OF-RUN...: adds to RESULTS what the VM's output, or that of
+# one VM after the other, tells of its tests. A VM that dies, or whose kernel complains,
+# is one more that failed.
 vm_tests() {
-	local results=$1 name=$2 log=$TOP/build/logs/$2.log status=0
+	local results=$1 name=$2 log=$TOP/build/logs/$2.log status=0 prefix
 	shift 2
 	progress "$name (follow it in build/logs/$name.log)"
-	quietly "$name" "$TOP/tests/vm/run" --time-limit 1200 "$@" || status=$?
-	grep -E '^(ok|not ok|1\.\.)' "$log" >>"$results" || :
-	if [ "$status" -ge 69 ] || { [ "$status" != 0 ] && ! grep -q '^not ok' "$log"; }; then
+	quietly "$name" tied "$TOP/tests/vm/run" --time-limit 1200 "$@" || status=$?
+	for prefix in '' '# vm1: ' '# vm2: '; do
+		sed -nE "s/^$prefix((ok|not ok) |1\.\.)/\1/p" "$log"
+	done >>"$results"
+	if [ "$status" -ge 69 ] || { [ "$status" != 0 ] && ! grep -q '^\(# vm.: \)\?not ok' "$log"; }; then
 		echo "not ok - $name: the VM and its kernel log # status $status, see build/logs/$name.log"
 	else
 		echo "ok - $name: the VM and its kernel log"

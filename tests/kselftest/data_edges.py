@@ -67,6 +67,13 @@ def odd_allocation(length):
         expect_bytes(gpu.read(), data, "GPU memory")
 
 
+@ktap.case("no bytes, in the middle of a page: registered, as host memory is")
+def no_bytes():
+    with Nic() as nic, Gpu().alloc(SIZE) as gpu, HostBuffer(PAGE) as host:
+        ktap.expect_equal(nic.outcome(host.va + 5, 0), "success", "host memory")
+        ktap.expect_equal(nic.outcome(gpu.va + 5, 0), "success", "GPU memory")
+
+
 @ktap.case("a write {} the registration is refused and changes nothing",
            (("in front of", -1), ("behind", GPU_PAGE)))
 def beyond(_, at):

@@ -7,8 +7,8 @@ from peermem.equipment import expect_nothing_left
 from peermem.memory import GPU_PAGE, PAGE, Gpu, HostBuffer, expect_bytes, pattern
 from peermem.verbs import Nic
 
-SMALL = (1, 3, 64, PAGE - 1, PAGE, PAGE + 1, GPU_PAGE - 1, GPU_PAGE, GPU_PAGE + 1, 1 << 20)
-LARGE = (16 << 20) + 17
+SIZES = (1, 3, PAGE - 1, PAGE, PAGE + 1, GPU_PAGE - 1, GPU_PAGE, GPU_PAGE + 1, 1 << 20)
+FEW = (1, PAGE + 1, GPU_PAGE + 1, (8 << 20) + 17)
 HUGE = 64 << 20
 
 
@@ -26,27 +26,22 @@ def transfer(operation, size):
         expect_bytes(back.read(), data, "host memory")
 
 
-@ktap.case("RDMA WRITE of {} bytes", SMALL)
+@ktap.case("WRITE of {} bytes", SIZES)
 def write(size):
     transfer("write", size)
 
 
-@ktap.case("RDMA READ of {} bytes", SMALL)
+@ktap.case("READ of {} bytes", FEW)
 def read(size):
     transfer("read", size)
 
 
-@ktap.case("SEND of {} bytes", SMALL)
+@ktap.case("SEND of {} bytes", FEW)
 def send(size):
     transfer("send", size)
 
 
-@ktap.case("{} of 16 MiB and a bit", ("write", "read", "send"))
-def large(operation):
-    transfer(operation, LARGE)
-
-
-@ktap.case("write of 64 MiB")
+@ktap.case("WRITE of 64 MiB")
 def huge():
     transfer("write", HUGE)
 

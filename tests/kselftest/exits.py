@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """Pins, mappings and module references go back, however a registration ends."""
 
-import os
+import signal
 import time
 
 from peermem import ktap, modules
@@ -36,31 +36,33 @@ def traffic(child):
         loop.write(src, dst, SIZE)
 
 
-def registered(function):
-    child = Child(function)
+def expect_registered(child):
     ktap.expect_equal(child.told(), 2, "registrations of the child")
     ktap.expect_equal(modules.references(), 2, "references on the module")
     ktap.expect(counters()["pinned_bytes"] >= 2 * SIZE, "the child's memory is not pinned")
-    return child
 
 
 @ktap.case("exit without deregistration")
 def exit_():
-    child = registered(hold)
-    child.go_on()
-    ktap.expect_equal(child.wait(), 0, "exit status")
+    with Child(hold) as child:
+        expect_registered(child)
+        child.go_on()
+        ktap.expect_equal(child.wait(), 0, "exit status")
 
 
 @ktap.case("SIGKILL")
 def kill():
-    ktap.expect_equal(registered(hold).kill(), -9, "exit status")
+    with Child(hold) as child:
+        expect_registered(child)
+        ktap.expect_equal(child.kill(), -signal.SIGKILL, "exit status")
 
 
 @ktap.case("SIGKILL in the middle of traffic, round {}", (1, 2, 3))
 def kill_traffic(round_):
-    child = registered(traffic)
-    time.sleep(0.05 * round_)
-    ktap.expect_equal(child.kill(), -9, "exit status")
+    with Child(traffic) as child:
+        expect_registered(child)
+        time.sleep(0.05 * round_)
+        ktap.expect_equal(child.kill(), -signal.SIGKILL, "exit status")
 
 
 @ktap.case("closing the device with registrations on it")
@@ -90,14 +92,14 @@ def freed():
 
 @ktap.case("one of two processes dies, the other goes on")
 def neighbour():
-    victim, survivor = registered(hold), Child(traffic)
-    survivor.told()
-    with counting() as done:
-        victim.kill()
-        before = counters()["bytes_to_peer"]
-        ktap.eventually(lambda: counters()["bytes_to_peer"] > before, "traffic of the survivor")
-    ktap.expect_equal(done["dma_unmap_pages"], 2, "mappings undone")
-    ktap.expect_equal(survivor.kill(), -9, "exit status of the survivor")
+    with Child(hold) as victim, Child(traffic) as survivor:
+        victim.told()
+        survivor.told()
+        with counting() as done:
+            victim.kill()
+            before = counters()["bytes_to_peer"]
+            ktap.eventually(lambda: counters()["bytes_to_peer"] > before, "traffic of the survivor")
+        ktap.expect_equal(done["live_dma_mappings"], -2, "change in the number of mappings")
 
 
 ktap.main(expect_nothing_left)

@@ -8,7 +8,7 @@ import threading
 from peermem import ktap, modules
 from peermem.equipment import counters, counting, expect_nothing_left, umems
 from peermem.memory import GPU_PAGE, Gpu, expect_bytes, pattern
-from peermem.process import Child, in_child
+from peermem.process import Child, children, in_child
 from peermem.verbs import Nic
 
 SIZE = 4 * GPU_PAGE
@@ -47,10 +47,9 @@ def child_exits():
             expect_copies(nic, gpu, gpu_mr)
             child.tell((len(umems()), done["dma_unmap_pages"]))
 
-    child = Child(parent)
-    live, unmapped = child.told()
-    ktap.expect_equal((live, unmapped), (2 - 1, 0), "registrations left, mappings undone")
-    ktap.expect_equal(child.wait(), 0, "exit status")
+    with Child(parent) as child:
+        ktap.expect_equal(child.told(), (1, 0), "registrations left, mappings undone")
+        ktap.expect_equal(child.wait(), 0, "exit status")
 
 
 @ktap.case("a registration whose owner is gone ends with the last holder of the file",
@@ -64,18 +63,18 @@ def orphan():
             child.wait_for_parent()
         os._exit(0 if registration else 1)
 
-    child = Child(owner)
-    ktap.expect_equal(child.wait(), 0, "exit status of the owner")
-    ktap.expect_equal(modules.references(), 1, "references after the owner's death")
-    ktap.expect_equal(counters()["pinned_bytes"], SIZE, "bytes pinned after the owner's death")
-    with counting() as done:
-        child.go_on()
-        ktap.eventually(lambda: not modules.references(), "the registration ends")
+    with Child(owner) as child:
+        ktap.expect_equal(child.wait(), 0, "exit status of the owner")
+        ktap.expect_equal(modules.references(), 1, "references after the owner's death")
+        ktap.expect_equal(counters()["pinned_bytes"], SIZE, "bytes pinned after the owner's death")
+        with counting() as done:
+            child.go_on()
+            ktap.eventually(lambda: not modules.references(), "the registration ends")
     ktap.expect_equal(done["put_pages_persistent"], 1, "pins given back by another process")
 
 
 @ktap.case("eight processes register and deregister at once")
-def crowd():
+def eight_processes():
     def work(child):
         nic = Nic()
         gpu = Gpu(os.getpid() % 2).alloc(SIZE)
@@ -84,13 +83,12 @@ def crowd():
         for _ in range(20):
             nic.register(gpu).close()
 
-    with counting() as done:
-        children = [Child(work) for _ in range(8)]
-        for child in children:
+    with counting() as done, children(8, work) as crowd:
+        for child in crowd:
             child.told()
-        for child in children:
+        for child in crowd:
             child.go_on()
-        for child in children:
+        for child in crowd:
             ktap.expect_equal(child.wait(), 0, "exit status")
     ktap.expect_equal(done["num_alloc_mrs"], 8 * 20, "registrations")
     ktap.expect_equal(done["num_dealloc_mrs"], 8 * 20, "deregistrations")
@@ -108,7 +106,7 @@ def by_thread():
 
 
 @ktap.case("eight threads register and deregister the same buffer")
-def threads():
+def eight_threads():
     rounds, failures = 20, []
 
     def work(nic, gpu):

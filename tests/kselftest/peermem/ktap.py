@@ -54,25 +54,31 @@ def eventually(condition, what, seconds=20):
         time.sleep(0.02)
 
 
+def _passes(function, arguments=()):
+    """Runs it, and tells what went wrong if it fails."""
+    try:
+        function(*arguments)
+        return True
+    except AssertionError as error:
+        say(error)
+    except Skip:
+        raise
+    except Exception:
+        say(traceback.format_exc())
+    return False
+
+
 def _run(function, arguments, ours_only, after_each):
     """Verdict, and what to add to the line."""
     if ours_only and REFERENCE:
         return SKIPPED, f"reference module: {ours_only}"
     try:
-        try:
-            function(*arguments)
-        finally:
-            if after_each:
-                after_each()
+        passed = _passes(function, arguments)
     except Skip as reason:
         return SKIPPED, str(reason)
-    except AssertionError as error:
-        say(error)
-        return FAILED, ""
-    except Exception:
-        say(traceback.format_exc())
-        return FAILED, ""
-    return PASSED, ""
+    if after_each:
+        passed = _passes(after_each) and passed
+    return PASSED if passed else FAILED, ""
 
 
 def main(after_each=None):
