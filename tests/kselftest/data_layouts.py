@@ -49,7 +49,7 @@ def twice():
         expect_round_trip(nic, gpu, first)
 
 
-@ktap.case("GPU memory in runs of {} pages", (1, 3, 16))
+@ktap.case("GPU memory in runs of {} pages", (1, 3, 7))
 def fragmented(pages):
     with (fragment(pages), Nic() as nic, Gpu().alloc(SIZE) as gpu, nic.register(gpu) as gpu_mr):
         ktap.expect_equal(len(gpu.segments()), -(-SIZE // GPU_PAGE // pages), "runs")

@@ -77,6 +77,9 @@ def look_around(name, log, report):
     trouble = [line for line in log.lines("") if TROUBLE.search(line)]
     ktap.say("\n".join(trouble))
     report.add(not trouble, f"{name}: kernel log is clean")
+    complaints = equipment.new_complaints()
+    ktap.say("\n".join(f"{what}: {last}" for what, last in complaints.items()))
+    report.add(not complaints, f"{name}: the equipment has no complaint")
     left = equipment.leftovers()
     if not modules.is_loaded(modules.PEERMEM):
         left["nvidia_peermem"] = "not loaded"

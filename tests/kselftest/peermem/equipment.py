@@ -56,20 +56,45 @@ def umems():
     return found
 
 
+_complaints_known = collections.Counter()
+
+
+def _complaints():
+    """How often the equipment found the module at fault, and what it said last."""
+    found = {}
+    if _MOCK.exists():
+        found["misuse of the GPU driver"] = (counters()["misuse"], _MOCK / "misuse")
+    if _CORE.exists():
+        path = _CORE / "violations"
+        found["violations of the core's contract"] = (_number(path), path)
+    if _RXE.exists():
+        found["DMA to nowhere"] = (_number(_RXE / "unresolved"), _RXE / "unresolved")
+    return found
+
+
+def new_complaints():
+    """Those since the last call. (A counter that is lower than it was belongs to a new module.)"""
+    found = {}
+    for what, (count, path) in _complaints().items():
+        if count > _complaints_known[what]:
+            found[what] = path.read_text().splitlines()[-1]
+        _complaints_known[what] = count
+    return found
+
+
+new_complaints()
+
+
 def leftovers():
     """What should be zero when nothing is registered, and is not."""
     found = {}
     if _MOCK.exists():
         values = counters()
-        found |= {name: values[name] for name in (*GAUGES, "misuse") if values[name]}
-    if _CORE.exists():
-        if umems():
-            found["umems"] = len(umems())
-        if _number(_CORE / "violations"):
-            found["violations"] = (_CORE / "violations").read_text().split("\n", 1)[1].strip()
-    for name in ("live_mrs", "unresolved"):
-        if (_RXE / name).exists() and _number(_RXE / name):
-            found[name] = _number(_RXE / name)
+        found |= {name: values[name] for name in GAUGES if values[name]}
+    if _CORE.exists() and umems():
+        found["umems"] = len(umems())
+    if _RXE.exists() and _number(_RXE / "live_mrs"):
+        found["live_mrs"] = _number(_RXE / "live_mrs")
     references = Path("/sys/module/nvidia_peermem/refcnt")
     if references.exists() and _number(references):
         found["references on nvidia_peermem"] = _number(references)
@@ -80,6 +105,8 @@ def expect_nothing_left():
     """Files close a moment after their process has died: leave time for that."""
     with contextlib.suppress(AssertionError):
         eventually(lambda: not leftovers(), "nothing left", 5)
+    complaints = new_complaints()
+    expect(not complaints, f"complaints: {complaints}")
     expect(not leftovers(), f"left behind: {leftovers()}")
 
 

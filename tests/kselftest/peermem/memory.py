@@ -141,7 +141,7 @@ def expect_bytes(got, wanted, where):
         return
     if len(got) != len(wanted):
         raise AssertionError(f"{where}: {len(got)} bytes instead of {len(wanted)}")
-    first = next(i for i, (a, b) in enumerate(zip(got, wanted)) if a != b)
-    wrong = sum(a != b for a, b in zip(got, wanted))
-    raise AssertionError(f"{where}: {wrong} of {len(got)} bytes differ, the first at offset "
-                         f"{first}: {got[first]:#04x} instead of {wanted[first]:#04x}")
+    blocks = [at for at in range(0, len(got), PAGE) if got[at:at + PAGE] != wanted[at:at + PAGE]]
+    first = next(at for at in range(blocks[0], len(got)) if got[at] != wanted[at])
+    raise AssertionError(f"{where}: byte {first} of {len(got)} is {got[first]:#04x} instead of "
+                         f"{wanted[first]:#04x}; {len(blocks)} blocks of {PAGE} bytes differ")
