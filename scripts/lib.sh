@@ -67,16 +67,20 @@ unless() {
 }
 
 # vm_tests RESULTS NAME ARGS-OF-RUN...: adds to RESULTS what the VM's output, or that of
-# one VM after the other, tells of its tests. A VM that dies, or whose kernel complains,
-# is one more that failed.
+# one VM after the other, tells of its tests. A VM that dies, whose kernel complains, or
+# that tells no plan, is one more that failed.
 vm_tests() {
-	local results=$1 name=$2 log=$TOP/build/logs/$2.log status=0 prefix
+	local results=$1 name=$2 log=$TOP/build/logs/$2.log status=0 prefix plans=1
 	shift 2
+	case " $* " in
+	*" --pair "*) plans=2 ;;
+	esac
 	progress "$name (follow it in build/logs/$name.log)"
 	quietly "$name" tied "$TOP/tests/vm/run" --time-limit 1200 "$@" || status=$?
 	for prefix in '' '# vm1: ' '# vm2: '; do
 		sed -nE "s/^$prefix((ok|not ok) |1\.\.)/\1/p" "$log"
 	done >>"$results"
+	[ "$(grep -cE '^(# vm.: )?1\.\.[1-9]' "$log")" = "$plans" ] || status=72
 	if [ "$status" -ge 69 ] || { [ "$status" != 0 ] && ! grep -q '^\(# vm.: \)\?not ok' "$log"; }; then
 		echo "not ok - $name: the VM and its kernel log # status $status, see build/logs/$name.log"
 	else

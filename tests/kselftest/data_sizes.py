@@ -41,9 +41,9 @@ def send(size):
     transfer("send", size)
 
 
-@ktap.case("WRITE of 64 MiB")
-def huge():
-    transfer("write", HUGE)
+@ktap.case("{} of 64 MiB", ("write", "read", "send"))
+def huge(operation):
+    transfer(operation, HUGE)
 
 
 ktap.main(expect_nothing_left)

@@ -7,7 +7,8 @@ import os
 import time
 
 from peermem import ktap
-from peermem.equipment import dma_device, expect_nothing_left, fault, override
+from peermem.equipment import (FORGOTTEN, counters, dma_device, expect_nothing_left, fault,
+                                forget_counters, override)
 from peermem.memory import GPU_PAGE, Gpu
 from peermem.modules import PEERMEM, KernelLog
 from peermem.verbs import Nic
@@ -61,6 +62,20 @@ def limited():
     lines = lines_of(fault("get_pages_persistent", -errno.EBUSY, times=0), failures=100)
     ktap.say(f"{len(lines)} lines")
     ktap.expect(1 <= len(lines) <= BURST, f"{len(lines)} lines")
+
+
+@ktap.case("a mapping that the GPU driver does not take back is named", ours_only=OURS)
+def not_unmapped():
+    with Nic() as nic, Gpu().alloc(SIZE) as gpu, KernelLog() as log:
+        registration = nic.register(gpu)
+        with fault("dma_unmap_pages", -errno.EIO):
+            registration.close()
+        lines = log.lines()
+        ktap.say("\n".join(lines))
+        ktap.expect_equal(len(lines), 1, "log lines")
+        ktap.expect("did not unmap" in lines[0] and "error -5" in lines[0], f"words: {lines[0]}")
+        ktap.expect_equal(counters()[FORGOTTEN], 1, "pages given back while mapped")
+        forget_counters()
 
 
 renew_rate_limit()

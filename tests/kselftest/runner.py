@@ -15,7 +15,9 @@ from peermem import equipment, ktap, modules
 
 HERE = Path(__file__).parent
 TIME_LIMIT = 180
-TROUBLE = re.compile(r"BUG|WARNING|Oops|possible|KASAN|general protection|blocked for more than")
+TROUBLE = re.compile(r"BUG|WARNING|Oops|Call Trace|possible|KASAN|UBSAN|refcount_t|corruption"
+                     r"|general protection|blocked for more than|stall")
+CRASHED = 70
 RESULT = re.compile(r"(ok|not ok) \d+ - (.*)")
 
 
@@ -53,7 +55,7 @@ def start(path):
         os._exit(ended.code or 0)
     except BaseException:
         sys.excepthook(*sys.exc_info())
-    os._exit(1)
+    os._exit(CRASHED)
 
 
 def run(path, report):
@@ -69,7 +71,7 @@ def run(path, report):
         elif not line.startswith(("TAP version", "# Totals")):
             print("#", line.lstrip("# ").rstrip())
     status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    if planned != seen:
+    if not seen or planned != seen or status not in (ktap.PASSED, ktap.FAILED, ktap.SKIPPED):
         report.add(False, f"{path.stem}: all of its cases ({seen} of {planned}, status {status})")
 
 

@@ -16,6 +16,8 @@ CLIENT = "nv_mem"
 # NVIDIA's 550 registers two clients; this one serves memory regions.
 GAUGES = ("live_allocations", "live_page_tables", "live_persistent_tables", "live_dma_mappings",
           "pinned_bytes", "bar1_used_bytes")
+# Pages that were given back while mapped: NVIDIA's driver unmaps them by itself.
+FORGOTTEN = "put_pages_mapped"
 
 Umem = collections.namedtuple("Umem", "client va length entries state")
 
@@ -90,7 +92,7 @@ def leftovers():
     found = {}
     if _MOCK.exists():
         values = counters()
-        found |= {name: values[name] for name in GAUGES if values[name]}
+        found |= {name: values[name] for name in (*GAUGES, FORGOTTEN) if values[name]}
     if _CORE.exists() and umems():
         found["umems"] = len(umems())
     if _RXE.exists() and _number(_RXE / "live_mrs"):
@@ -134,6 +136,11 @@ def override(field, value):
 
 def delay(function, milliseconds):
     return _knob(_MOCK / "delay", f"{function} {milliseconds}", "clear")
+
+
+def forget_counters():
+    """All but the gauges are zero again."""
+    (_MOCK / "reset").write_text("1\n")
 
 
 def _changed(path, value):

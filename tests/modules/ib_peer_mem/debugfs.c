@@ -6,6 +6,7 @@
 #include <linux/debugfs.h>
 #include <linux/device.h>
 #include <linux/module.h>
+#include <linux/platform_device.h>
 #include <linux/seq_file.h>
 #include <linux/string.h>
 #include <linux/uaccess.h>
@@ -135,7 +136,7 @@ static const char * const dma_device_names[] = {
 };
 
 static enum dma_device_kind dma_device_kind;
-static struct device *nonpci;
+static struct platform_device *nonpci;
 
 struct device *peer_dma_device(struct device *dma_device)
 {
@@ -143,7 +144,7 @@ struct device *peer_dma_device(struct device *dma_device)
 	case DMA_NULL:
 		return NULL;
 	case DMA_NONPCI:
-		return nonpci;
+		return &nonpci->dev;
 	default:
 		return dma_device;
 	}
@@ -175,7 +176,8 @@ DEFINE_SHOW_STORE_ATTRIBUTE(dma_device);
 
 int peer_debugfs_init(void)
 {
-	nonpci = root_device_register(KBUILD_MODNAME);
+	/* On a bus of its own, as the auxiliary devices of real NICs are. */
+	nonpci = platform_device_register_simple(KBUILD_MODNAME, -1, NULL, 0);
 	if (IS_ERR(nonpci))
 		return PTR_ERR(nonpci);
 
@@ -190,5 +192,5 @@ int peer_debugfs_init(void)
 void peer_debugfs_exit(void)
 {
 	debugfs_remove(root);
-	root_device_unregister(nonpci);
+	platform_device_unregister(nonpci);
 }

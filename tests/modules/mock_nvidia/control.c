@@ -47,6 +47,7 @@ static const char * const counter_names[NR_COUNTERS] = {
 	[CNT_CPU_FAULTS] = "cpu_faults",
 	[CNT_PUT_PAGES_FOREIGN] = "put_pages_foreign",
 	[CNT_PUT_PAGES_UNKNOWN] = "put_pages_unknown",
+	[CNT_PUT_PAGES_MAPPED] = "put_pages_mapped",
 	[CNT_FAILED_CALLS] = "failed_calls",
 	[CNT_MISUSE] = "misuse",
 };

@@ -431,6 +431,9 @@ static int put_pages_persistent(u64 va, struct nvidia_p2p_page_table *page_table
 		mock_misuse("put_pages_persistent: page table is not persistent");
 		return -EINVAL;
 	}
+	/* The driver unmaps what is left; a client that relies on it forgot it. */
+	if (!list_empty(&t->mappings))
+		mock_count(CNT_PUT_PAGES_MAPPED);
 	table_unpublish(t);
 	table_kill(t);
 	return 0;
