@@ -13,11 +13,11 @@ export KERNEL KBUILD_EXTRA_SYMBOLS PEERMEM_CACHE PEERMEM_MIRROR
 ## On a machine with GPUs
 all: modules		## build nvidia-peermem.ko against KDIR (default: the running kernel)
 modules:
-	+@scripts/build-module $(KDIR) modules
+	+@scripts/build-module "$(KDIR)" modules
 
 install: modules_install	## install it for that kernel (INSTALL_MOD_PATH and the like work)
 modules_install: modules
-	+@scripts/build-module $(KDIR) modules_install
+	+@scripts/build-module "$(KDIR)" modules_install
 
 clean:			## remove everything that was built (build/)
 	@rm -rf build

@@ -56,12 +56,20 @@ prepare() {
 	need_root
 	mkdir -p "$TOP/build"
 	chown --reference="$TOP" "$TOP/build"
+	only_run
 	step root "Debian root$(unless "$(root_dir)" "about 80 s")" "$TOP/scripts/buildroot"
 	step kernel "kernel $KERNEL and its Rust metadata$(unless "$(kernel_dir)/metadata" "about 5 minutes")" "$TOP/scripts/kernel"
 	step testbed "modules$(unless "$(build_dir)/ko" "about a minute")" "$TOP/scripts/build-testbed"
 }
 
 # unless THING TIME: how long it takes to make a thing that is not there yet.
+# They would write over each other's logs. The children keep the lock, too.
+only_run() {
+	local fd
+	exec {fd}>"$TOP/build/.run.lock"
+	flock -n "$fd" || die "another run is at work in this checkout: wait for it, or use a second checkout"
+}
+
 unless() {
 	[ -e "$1" ] || echo " ($2, this first time)"
 }
@@ -103,7 +111,7 @@ root_dir() {
 
 # The kernel of the series which scripts/kernel fetched last.
 kernel_dir() {
-	readlink -f "$CACHE/kernel-$KERNEL"
+	readlink -m "$CACHE/kernel-$KERNEL"
 }
 
 kernel_release() {
@@ -153,6 +161,10 @@ mirror() {
 	local uri=${PEERMEM_MIRROR:-$(configured_mirror)}
 	[ -n "$uri" ] || uri=$(apt-get update >&2 && configured_mirror)
 	case $uri in
+	*://* | mirror+file:* | '') ;;
+	*) die "the Debian mirror \"$uri\" is no URI: see PEERMEM_MIRROR" ;;
+	esac
+	case $uri in
 	'') die "no Debian mirror in apt's configuration: name one in PEERMEM_MIRROR (as in a line of sources.list)" ;;
 	mirror+file:*) grep -m1 -oE '^[a-z+]+://[^[:space:]]+' "${uri#mirror+file:}" ;;
 	*) echo "${uri%/}" ;;
@@ -170,7 +182,7 @@ configured_mirror() {
 # contrib has the NVIDIA module that serves as reference.
 sources_list() {
 	local uri suite
-	uri=$(mirror)
+	uri=$(mirror) || exit
 	for suite in "$SUITE" "$SUITE-updates" "$SUITE-backports"; do
 		echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $uri $suite main contrib"
 	done

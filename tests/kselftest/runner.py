@@ -93,6 +93,9 @@ def main():
     names = [Path(name).stem for name in sys.argv[1:]]
     files = [HERE / f"{name}.py" for name in names] or sorted(
         path for path in HERE.glob("*.py") if path.name != Path(__file__).name)
+    unknown = [path.stem for path in files if not path.exists()]
+    if unknown:
+        sys.exit(f"no test called {', '.join(unknown)}; see {HERE}")
     report = Report()
     print("TAP version 13")
     for path in files:
