@@ -150,7 +150,8 @@ locked() {
 	shift
 	mkdir -p "$CACHE"
 	exec {fd}>"$CACHE/.$name.lock"
-	flock "$fd" || die "cannot lock $CACHE/.$name.lock"
+	flock -n "$fd" || { progress "waiting for another run, which is at the $name" && flock "$fd"; } ||
+		die "cannot lock $CACHE/.$name.lock"
 	"$@" {fd}>&-
 	exec {fd}>&-
 }
