@@ -162,13 +162,10 @@ mirror() {
 	local uri=${PEERMEM_MIRROR:-$(configured_mirror)}
 	[ -n "$uri" ] || uri=$(apt-get update >&2 && configured_mirror)
 	case $uri in
-	*://* | mirror+file:* | '') ;;
-	*) die "the Debian mirror \"$uri\" is no URI: see PEERMEM_MIRROR" ;;
-	esac
-	case $uri in
 	'') die "no Debian mirror in apt's configuration: name one in PEERMEM_MIRROR (as in a line of sources.list)" ;;
 	mirror+file:*) grep -m1 -oE '^[a-z+]+://[^[:space:]]+' "${uri#mirror+file:}" ;;
-	*) echo "${uri%/}" ;;
+	*://*) echo "${uri%/}" ;;
+	*) die "the Debian mirror \"$uri\" is no URI: see PEERMEM_MIRROR" ;;
 	esac
 }
 
