@@ -8,7 +8,7 @@ KDIR ?= /lib/modules/$(shell uname -r)/build
 export KERNEL KBUILD_EXTRA_SYMBOLS PEERMEM_CACHE PEERMEM_MIRROR
 
 .DEFAULT_GOAL := all
-.PHONY: all modules install modules_install clean help demo test test-reference shell testbed fmt clippy update clean-cache
+.PHONY: all modules install modules_install clean help demo test test-reference test-debug shell testbed fmt clippy update clean-cache
 
 ## On a machine with GPUs
 all: modules		## build nvidia-peermem.ko against KDIR (default: the running kernel)
@@ -31,6 +31,9 @@ test:			## run every test; closes with the number of passed, failed and skipped 
 
 test-reference:		## run the data tests on NVIDIA's own module, to prove the equipment true
 	@scripts/test-reference
+
+test-debug:		## run the life of registrations on a kernel that checks memory, locks, leaks and DMA
+	@scripts/test-debug
 
 shell:			## a shell in a VM with everything loaded; exit turns the VM off
 	@scripts/shell

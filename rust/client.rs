@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The policy: what the peer-memory client `nv_mem` answers.
+//! The policy: what the peer-memory clients `nv_mem` and `nv_mem_nc` answer.
 //!
 //! One pin per registration: `acquire` has to pin to learn whether the range is GPU memory, and
 //! the pin it got serves the registration. If it is GPU memory that cannot be pinned, the client
 //! claims it all the same, so that the application sees the driver's own errno and not the "Bad
 //! address" of the attempt to pin it as host memory.
 
+use core::marker::PhantomData;
+
 use kernel::{
     current,
-    prelude::*, //
+    prelude::*,
+    sync::Arc, //
 };
 use peermem_logic::{
     errno::{
@@ -17,57 +20,151 @@ use peermem_logic::{
         Failure, //
     },
     range::PinRange,
+    registration::{
+        Life,
+        Pages, //
+    },
 };
 
 use crate::{
     ffi::{
         device::PciDevice,
         helpers,
+        module::ModuleRef,
         nvidia_p2p::{
-            PinError,
-            PinnedPages, //
+            persistent::PinnedPages,
+            revocable::RevocablePages,
+            PinError, //
         },
         peer_memory::{
             Claim,
+            Invalidation,
             PeerMemoryClient, //
         },
         scatterlist::ScatterList,
+        tickets::Ticket,
     },
-    registration::Registration,
+    registration::{
+        Registration,
+        Revocation, //
+    },
 };
 
-/// The client for NVIDIA GPU memory with persistent pins.
-pub(crate) struct NvMem;
+/// The client for NVIDIA GPU memory, with pins of kind `P`.
+pub(crate) struct NvMem<P>(PhantomData<P>);
 
-impl PeerMemoryClient for NvMem {
-    // NCCL, UCX and NVSHMEM look for this name where the core shows clients in sysfs.
-    const NAME: &'static CStr = c"nv_mem";
+/// A kind of pin, and how a registration gets one.
+pub(crate) trait Pinning: Pages<Device = PciDevice, List = ScatterList> {
+    /// Whether the application can free the memory while it is pinned.
+    const REVOCABLE: bool;
 
-    type Registration = Registration;
+    /// Pins `range`, and makes the registration of `size` bytes at `addr` that owns the pin.
+    fn register(
+        range: PinRange,
+        addr: u64,
+        size: u64,
+        module: ModuleRef,
+    ) -> Result<Arc<Registration<Self>>, PinError>;
+}
 
-    fn acquire(addr: u64, size: u64) -> Claim<Pin<KBox<Registration>>> {
+/// 4 GiB: of this many pages, a try with the first is cheap in comparison.
+const MANY_PAGES: u64 = 1 << 16;
+
+const NO_MEMORY: PinError = PinError::Failed(Failure::NoMemory);
+
+impl Pinning for PinnedPages {
+    const REVOCABLE: bool = false;
+
+    fn register(
+        range: PinRange,
+        addr: u64,
+        size: u64,
+        module: ModuleRef,
+    ) -> Result<Arc<Registration<Self>>, PinError> {
+        let life = Life::acquired(Self::pin(range)?);
+        let registration = Registration::new(addr, size, life, None, module);
+        Arc::pin_init(registration, GFP_KERNEL).map_err(|_| NO_MEMORY)
+    }
+}
+
+impl Pinning for RevocablePages {
+    const REVOCABLE: bool = true;
+
+    fn register(
+        range: PinRange,
+        addr: u64,
+        size: u64,
+        module: ModuleRef,
+    ) -> Result<Arc<Registration<Self>>, PinError> {
+        // The addresses of a large range take much memory: not for a range that is nobody's.
+        if range.pages() > MANY_PAGES && !is_gpu_memory(range) {
+            return Err(PinError::NotGpuMemory);
+        }
+        let invalidation = Invalidation::get().ok_or(PinError::NotGpuMemory)?;
+        let ticket = Ticket::new();
+        let revocation = Revocation::new(ticket, invalidation);
+        // The callback can come before the pin is known here: it finds the registration, and waits.
+        let registration = Registration::new(addr, size, Life::pinning(), Some(revocation), module);
+        let registration = Arc::pin_init(registration, GFP_KERNEL).map_err(|_| NO_MEMORY)?;
+        ticket.open(registration.clone()).map_err(|_| NO_MEMORY)?;
+        match Self::pin(range, ticket) {
+            Err(error) => {
+                registration.pin_failed();
+                Err(error)
+            }
+            Ok((pages, usable)) => {
+                registration.pinned(pages);
+                usable.map_err(|failure| {
+                    registration.release();
+                    PinError::Failed(failure)
+                })?;
+                Ok(registration)
+            }
+        }
+    }
+}
+
+impl<P: Pinning> PeerMemoryClient for NvMem<P>
+where
+    Registration<P>: Send + Sync + 'static,
+{
+    const REVOCABLE: bool = P::REVOCABLE;
+
+    type Registration = Registration<P>;
+
+    fn acquire(addr: u64, size: u64) -> Claim<Arc<Registration<P>>> {
         let Some(range) = PinRange::covering(addr, size) else {
             return Claim::NotMine;
         };
-        let registration = pin(range).and_then(|pages| {
-            KBox::pin_init(Registration::new(addr, size, pages), GFP_KERNEL)
-                .map_err(|_| PinError::Failed(Failure::NoMemory))
-        });
-        match registration {
+        // A module that is on its way out claims nothing.
+        let Some(module) = ModuleRef::get() else {
+            return Claim::NotMine;
+        };
+        match P::register(range, addr, size, module) {
             Ok(registration) => Claim::Mine(registration),
             Err(PinError::NotGpuMemory) => Claim::NotMine,
-            Err(PinError::Failed(failure)) => Claim::Refused(report("registration", size, failure)),
+            Err(PinError::Failed(failure)) => {
+                if failure.errno() == Errno::ENOMEM && !is_gpu_memory(range) {
+                    return Claim::NotMine;
+                }
+                Claim::Refused(report("registration", size, failure))
+            }
         }
     }
 
-    fn get_pages(registration: &Registration, addr: u64, size: u64) -> Result<(), Errno> {
+    fn get_pages(
+        registration: &Registration<P>,
+        addr: u64,
+        size: u64,
+        core_context: u64,
+    ) -> Result<(), Errno> {
         registration
-            .get_pages(addr, size)
+            .get_pages(addr, size, core_context)
             .map_err(|failure| report("registration", size, failure))
     }
 
     fn dma_map(
-        registration: &Registration,
+        registration: &Registration<P>,
         device: Option<PciDevice>,
         publish: impl FnOnce(&ScatterList),
     ) -> Result<(), Errno> {
@@ -76,32 +173,33 @@ impl PeerMemoryClient for NvMem {
             .map_err(|failure| report("registration", registration.size(), failure))
     }
 
-    fn dma_unmap(registration: &Registration) -> Result<(), Errno> {
+    fn dma_unmap(registration: &Registration<P>) -> Result<(), Errno> {
         registration
             .dma_unmap()
             .map_err(|failure| report("deregistration", registration.size(), failure))
     }
 
-    fn put_pages(registration: &Registration) {
+    fn put_pages(registration: &Registration<P>) {
         // The core does not want to know; `release` makes up for it.
         let _ = registration
             .put_pages()
             .map_err(|failure| report("deregistration", registration.size(), failure));
     }
+
+    fn release(registration: &Registration<P>) {
+        registration.release();
+    }
 }
 
-/// Pins `range`, or says whether it is GPU memory at all.
-fn pin(range: PinRange) -> Result<PinnedPages, PinError> {
-    let result = PinnedPages::pin(range);
-    if !matches!(result, Err(PinError::Failed(Failure::Pin(Errno::ENOMEM)))) {
-        return result;
-    }
-    // The driver allocates before it looks the range up, in proportion to its length. So "no
-    // memory" may be about a range that is somebody else's; a try with one page tells.
-    match PinnedPages::pin(range.first_page()) {
-        Err(PinError::NotGpuMemory) => Err(PinError::NotGpuMemory),
-        _ => result,
-    }
+/// Whether `range`, for which memory ran out, begins with GPU memory of this process at all.
+///
+/// The driver, as we, allocates before it looks the range up, in proportion to its length. So "no
+/// memory" may be about a range that is somebody else's; a try with one page tells.
+fn is_gpu_memory(range: PinRange) -> bool {
+    !matches!(
+        PinnedPages::pin(range.first_page()),
+        Err(PinError::NotGpuMemory)
+    )
 }
 
 /// Tells the administrator why something failed, and returns what the application sees.

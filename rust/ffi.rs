@@ -7,7 +7,10 @@
 
 pub(crate) mod device;
 pub(crate) mod helpers;
+pub(crate) mod module;
 pub(crate) mod nvidia_p2p;
 pub(crate) mod peer_memory;
+mod process;
 pub(crate) mod providers;
 pub(crate) mod scatterlist;
+pub(crate) mod tickets;

@@ -19,8 +19,15 @@ use crate::{
     client::NvMem,
     ffi::{
         helpers,
+        nvidia_p2p::{
+            persistent::PinnedPages,
+            revocable::{
+                Callbacks,
+                RevocablePages, //
+            },
+        },
         peer_memory::{
-            PeerMemoryClient,
+            RegisterError,
             Registered, //
         },
         providers::{
@@ -38,49 +45,105 @@ module! {
     license: "GPL",
 }
 
-/// What lives as long as the module is loaded.
+/// What lives as long as the module is loaded, with what depends on it in front of it.
 struct NvidiaPeermem {
-    _client: Registered<NvMem>,
+    _revocable: Option<Registered<NvMem<RevocablePages>>>,
+    _persistent: Registered<NvMem<PinnedPages>>,
+    _callbacks: Option<Callbacks>,
 }
+
+// NCCL, UCX and NVSHMEM look for this name where the core shows clients in sysfs.
+const NAME: &CStr = c"nv_mem";
+// Beside a revocable client, for memory that must not be revoked, as NVIDIA's module calls it.
+const NAME_NC: &CStr = c"nv_mem_nc";
 
 impl kernel::Module for NvidiaPeermem {
     fn init(_module: &'static ThisModule) -> Result<Self> {
-        check_parameters()?;
+        let parameters = Parameters::read()?;
         let driver = GpuDriver::find().map_err(refuse)?;
         let core = PeerMemory::find().map_err(refuse)?;
-        let client = Registered::new(core).map_err(refuse)?;
+        let this = if parameters.persistent {
+            Self::persistent(core)
+        } else {
+            Self::revocable(core, parameters.old_core)
+        }
+        .map_err(refuse)?;
+        let (driver, core) = (driver.name(), core.name());
         pr_info!(
-            "{} (Rust): client {} with persistent pins; GPU driver {}, peer-memory core {}\n",
+            "{} (Rust): {}; GPU driver {}, peer-memory core {}\n",
             helpers::version(),
-            NvMem::NAME,
-            driver.name(),
-            core.name()
+            parameters.clients(),
+            driver,
+            core
         );
-        Ok(Self { _client: client })
+        Ok(this)
     }
 }
 
-/// Refuses what NVIDIA's module has and this one has not.
-fn check_parameters() -> Result {
-    check_parameter("peerdirect_support", helpers::peerdirect_support(), 0)?;
-    check_parameter(
-        "persistent_api_support",
-        helpers::persistent_api_support(),
-        1,
-    )
+impl NvidiaPeermem {
+    /// One client, whose pins stay until deregistration.
+    fn persistent(core: PeerMemory) -> Result<Self, RegisterError> {
+        Ok(Self {
+            _revocable: None,
+            _persistent: Registered::new(core, NAME, false)?,
+            _callbacks: None,
+        })
+    }
+
+    /// Two clients: one whose pins end when the memory is freed, and, for RDMA objects that cannot
+    /// bear that, one whose pins stay.
+    fn revocable(core: PeerMemory, old_core: bool) -> Result<Self, RegisterError> {
+        let callbacks = Callbacks::new();
+        let revocable = Registered::new(core, NAME, !old_core)?;
+        let persistent = Registered::new(core, NAME_NC, false)?;
+        revocable.open();
+        Ok(Self {
+            _revocable: Some(revocable),
+            _persistent: persistent,
+            _callbacks: Some(callbacks),
+        })
+    }
 }
 
-fn check_parameter(name: &str, value: i32, allowed: i32) -> Result {
-    if value == allowed {
-        return Ok(());
+/// The module parameters, as NVIDIA's module has them.
+struct Parameters {
+    /// `persistent_api_support`.
+    persistent: bool,
+    /// `peerdirect_support`: the core is MLNX_OFED's, 4.9 or older.
+    old_core: bool,
+}
+
+impl Parameters {
+    fn read() -> Result<Self> {
+        Ok(Self {
+            persistent: flag("persistent_api_support", helpers::persistent_api_support())?,
+            old_core: flag("peerdirect_support", helpers::peerdirect_support())?,
+        })
     }
-    pr_err!(
-        "not loaded: {}={} is not supported, only {}\n",
-        name,
-        value,
-        allowed
-    );
-    Err(EINVAL)
+
+    /// What the log says at load.
+    fn clients(&self) -> &'static str {
+        if self.persistent {
+            "client nv_mem with persistent pins"
+        } else {
+            "clients nv_mem with revocable pins and nv_mem_nc with persistent pins"
+        }
+    }
+}
+
+fn flag(name: &str, value: i32) -> Result<bool> {
+    match value {
+        0 => Ok(false),
+        1 => Ok(true),
+        _ => {
+            pr_err!(
+                "not loaded: {}={} is not supported, only 0 and 1\n",
+                name,
+                value
+            );
+            Err(EINVAL)
+        }
+    }
 }
 
 /// Says why the module cannot be loaded here.

@@ -1,92 +1,134 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! One memory registration: what it holds, and which call may change that.
+//! One memory registration, as the kernel has it: `peermem_logic::registration` with kernel locks.
 
 use kernel::{
-    new_mutex,
+    new_condvar, new_mutex,
     prelude::*,
-    sync::Mutex, //
+    sync::{
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
+        CondVar,
+        Mutex, //
+    },
+    task::Task,
 };
 use peermem_logic::{
-    coalesce,
     errno::Failure,
-    lifecycle::{
-        step,
-        Action,
-        Event,
-        Illegal,
-        State, //
+    registration::{
+        self,
+        Life,
+        Pages, //
     },
 };
 
 use crate::ffi::{
-    device::PciDevice,
-    nvidia_p2p::{
-        MappedPages,
-        PinnedPages, //
+    module::ModuleRef,
+    peer_memory::Invalidation,
+    tickets::{
+        Revoke,
+        Ticket, //
     },
-    scatterlist::ScatterList, //
 };
 
-/// What a registration owns of the GPU driver's. Dropping it gives everything back.
-enum Held {
-    Nothing,
-    Pinned(PinnedPages),
-    Mapped(MappedPages),
+/// A mutex, and the wait queue of those who wait for a change of what it protects.
+#[pin_data]
+struct Monitor<T> {
+    #[pin]
+    value: Mutex<T>,
+    #[pin]
+    changed: CondVar,
 }
 
-/// # Invariants
-///
-/// `held` is `Pinned` in the states `Acquired` and `Pinned`, `Mapped` in `Mapped`, and `Nothing`
-/// in the others: there, the pin is with the thread that is at work, or gone.
-struct Inner {
-    state: State,
-    held: Held,
-    /// From the first `dma_map` to the end: the core may look at it until `release`.
-    list: Option<ScatterList>,
-}
-
-impl Inner {
-    /// Takes one step of the life cycle, and takes out what its action is about.
-    fn advance(&mut self, event: Event) -> Result<Held, Failure> {
-        let (state, action) = step(self.state, event).map_err(|Illegal| Failure::Contract)?;
-        self.state = state;
-        Ok(match action {
-            Action::Nothing => Held::Nothing,
-            Action::Map | Action::Unmap | Action::Unpin => {
-                core::mem::replace(&mut self.held, Held::Nothing)
-            }
+impl<T> Monitor<T> {
+    fn new(value: T) -> impl PinInit<Self> {
+        pin_init!(Self {
+            value <- new_mutex!(value, "nvidia_peermem_registration"),
+            changed <- new_condvar!("nvidia_peermem_registration_changed"),
         })
     }
 }
 
-/// A registration of GPU memory, from `acquire` to `release`.
+impl<T: Unpin> registration::Monitor for Monitor<T> {
+    type Value = T;
+
+    fn update<R>(&self, change: impl FnOnce(&mut T) -> R) -> R {
+        let result = change(&mut *self.value.lock());
+        self.changed.notify_all();
+        result
+    }
+
+    fn update_when<R>(&self, mut change: impl FnMut(&mut T) -> Option<R>) -> R {
+        let mut value = self.value.lock();
+        loop {
+            if let Some(result) = change(&mut *value) {
+                drop(value);
+                self.changed.notify_all();
+                return result;
+            }
+            self.changed.wait(&mut value);
+        }
+    }
+}
+
+/// What the end of the memory takes, for a registration that can lose it.
+pub(crate) struct Revocation {
+    /// What the GPU driver knows the registration by.
+    pub(crate) ticket: Ticket,
+    /// How the core is told.
+    pub(crate) invalidation: Invalidation,
+    /// The task that runs the free callback, as a number; 0 if none does.
+    revoker: Atomic<usize>,
+}
+
+impl Revocation {
+    pub(crate) fn new(ticket: Ticket, invalidation: Invalidation) -> Self {
+        Self {
+            ticket,
+            invalidation,
+            revoker: Atomic::new(0),
+        }
+    }
+
+    /// Whether the current task is the one that runs the free callback.
+    fn is_ours(&self) -> bool {
+        self.revoker.load(Relaxed) == Task::current_raw().addr()
+    }
+}
+
+/// A registration of GPU memory, from `acquire` to `release`, or to the end of a pin that `release`
+/// could not give back.
 ///
-/// Dropping it, at whatever point of its life, unmaps and unpins what is left.
+/// The lock is never held while the GPU driver or the core is called.
 #[pin_data]
-pub(crate) struct Registration {
+pub(crate) struct Registration<P: Pages> {
     /// The range as the user gave it, in bytes and not rounded.
     addr: u64,
     size: u64,
-    /// Never held while the GPU driver is called.
+    revocation: Option<Revocation>,
     #[pin]
-    inner: Mutex<Inner>,
+    life: Monitor<Life<P>>,
+    // The last to be dropped.
+    module: ModuleRef,
 }
 
-impl Registration {
-    /// The registration of `size` bytes at `addr`, for which `pages` are already pinned.
-    pub(crate) fn new(addr: u64, size: u64, pages: PinnedPages) -> impl PinInit<Self> {
+impl<P: Pages> Registration<P> {
+    /// The registration of `size` bytes at `addr`, with what it has so far.
+    pub(crate) fn new(
+        addr: u64,
+        size: u64,
+        life: Life<P>,
+        revocation: Option<Revocation>,
+        module: ModuleRef,
+    ) -> impl PinInit<Self> {
         pin_init!(Self {
             addr,
             size,
-            inner <- new_mutex!(
-                Inner {
-                    state: State::Acquired,
-                    held: Held::Pinned(pages),
-                    list: None,
-                },
-                "nvidia_peermem_registration"
-            ),
+            revocation,
+            life <- Monitor::new(life),
+            module,
         })
     }
 
@@ -95,74 +137,82 @@ impl Registration {
         self.size
     }
 
-    /// Hands the pin over to the registration.
-    pub(crate) fn get_pages(&self, addr: u64, size: u64) -> Result<(), Failure> {
+    /// See [`registration::pinned`].
+    pub(crate) fn pinned(&self, pages: P) {
+        registration::pinned(&self.life, pages);
+    }
+
+    /// See [`registration::pin_failed`].
+    pub(crate) fn pin_failed(&self) {
+        registration::pin_failed(&self.life);
+        self.close_ticket();
+    }
+
+    /// See [`registration::get_pages`]. The range must be that of `acquire`.
+    pub(crate) fn get_pages(&self, addr: u64, size: u64, core_context: u64) -> Result<(), Failure> {
         if (addr, size) != (self.addr, self.size) {
             return Err(Failure::Contract);
         }
-        self.inner.lock().advance(Event::GetPages).map(|_| ())
+        registration::get_pages(&self.life, core_context)
     }
 
-    /// Maps the pages for `device` and passes the scatterlist to `publish`. Sleeps.
+    /// See [`registration::dma_map`]. Sleeps.
     pub(crate) fn dma_map(
         &self,
-        device: Option<PciDevice>,
-        publish: impl FnOnce(&ScatterList),
+        device: Option<P::Device>,
+        publish: impl FnOnce(&P::List),
     ) -> Result<(), Failure> {
         let device = device.ok_or(Failure::NotPciDevice)?;
-        let Held::Pinned(pages) = self.begin(Event::DmaMap)? else {
-            return Err(Failure::Contract);
-        };
-        let result = map(pages, device);
-        let mut inner = self.inner.lock();
-        match result {
-            Ok((mapped, list)) => {
-                inner.held = Held::Mapped(mapped);
-                inner.advance(Event::MapDone)?;
-                publish(inner.list.insert(list));
-                Ok(())
-            }
-            Err((pages, failure)) => {
-                inner.held = Held::Pinned(pages);
-                inner.advance(Event::MapFailed)?;
-                Err(failure)
-            }
+        registration::dma_map(&self.life, device, publish)
+    }
+
+    /// See [`registration::dma_unmap`]. Sleeps.
+    pub(crate) fn dma_unmap(&self) -> Result<(), Failure> {
+        registration::dma_unmap(&self.life)
+    }
+
+    /// See [`registration::put_pages`].
+    pub(crate) fn put_pages(&self) -> Result<(), Failure> {
+        registration::put_pages(&self.life)
+    }
+
+    /// See [`registration::release`]. Sleeps.
+    pub(crate) fn release(&self) {
+        // Old cores release from within the invalidation. Then the callback does the rest: to wait
+        // for it here would be to wait for ourselves.
+        if self.revocation.as_ref().is_some_and(Revocation::is_ours) {
+            return;
+        }
+        if registration::release(&self.life) {
+            self.close_ticket();
         }
     }
 
-    /// Undoes [`Self::dma_map`]. Sleeps.
-    pub(crate) fn dma_unmap(&self) -> Result<(), Failure> {
-        let Held::Mapped(mapped) = self.begin(Event::DmaUnmap)? else {
-            return Err(Failure::Contract);
-        };
-        let pages = mapped.unmap();
-        let mut inner = self.inner.lock();
-        inner.held = Held::Pinned(pages);
-        inner.advance(Event::UnmapDone)?;
-        Ok(())
-    }
-
-    /// Gives the pages back. Sleeps.
-    pub(crate) fn put_pages(&self) -> Result<(), Failure> {
-        drop(self.begin(Event::PutPages)?);
-        Ok(())
-    }
-
-    /// Takes a step whose action the caller does next, without the lock.
-    fn begin(&self, event: Event) -> Result<Held, Failure> {
-        self.inner.lock().advance(event)
+    /// The GPU driver will not ask for this registration again. While it may, the ticket keeps the
+    /// registration, and that the module.
+    fn close_ticket(&self) {
+        if let Some(revocation) = &self.revocation {
+            revocation.ticket.close();
+        }
     }
 }
 
-/// Maps `pages` for `device` and describes the result. On failure the pin comes back.
-fn map(
-    pages: PinnedPages,
-    device: PciDevice,
-) -> Result<(MappedPages, ScatterList), (PinnedPages, Failure)> {
-    let mapped = pages.map(device)?;
-    let cap = mapped.device().run_cap();
-    match ScatterList::new(coalesce::runs(mapped.addresses().iter().copied(), cap)) {
-        Ok(list) => Ok((mapped, list)),
-        Err(failure) => Err((mapped.unmap(), failure)),
+impl<P: Pages> Revoke for Registration<P>
+where
+    Self: Send + Sync,
+{
+    fn revoke(&self) {
+        if let Some(revocation) = &self.revocation {
+            revocation
+                .revoker
+                .store(Task::current_raw().addr(), Relaxed);
+            registration::freed(&self.life, |core_context| {
+                revocation
+                    .invalidation
+                    .invalidate(core_context, &self.module);
+            });
+            revocation.revoker.store(0, Relaxed);
+            revocation.ticket.close();
+        }
     }
 }

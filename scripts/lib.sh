@@ -53,12 +53,16 @@ step_failed() {
 
 # What demo, test and shell need. Each step finds for itself whether it is done.
 prepare() {
+	local time="about 5 minutes"
 	need_root
 	mkdir -p "$TOP/build"
 	chown --reference="$TOP" "$TOP/build"
 	only_run
 	step root "Debian root$(unless "$(root_dir)" "about 80 s")" "$TOP/scripts/buildroot"
-	step kernel "kernel $KERNEL and its Rust metadata$(unless "$(kernel_dir)/metadata" "about 5 minutes")" "$TOP/scripts/kernel"
+	case $KERNEL in
+	*-debug) time="about 25 minutes" ;;
+	esac
+	step kernel "kernel $KERNEL and its Rust metadata$(unless "$(kernel_dir)/metadata" "$time")" "$TOP/scripts/kernel"
 	step testbed "modules$(unless "$(build_dir)/ko" "about a minute")" "$TOP/scripts/build-testbed"
 }
 
@@ -72,6 +76,21 @@ only_run() {
 
 unless() {
 	[ -e "$1" ] || echo " ($2, this first time)"
+}
+
+in_root() {
+	"$TOP/scripts/in-root" "$@"
+}
+
+# passes NAME COMMAND...: one test, which is the command's success, in the file $results.
+passes() {
+	local name=$1
+	progress "$name"
+	if quietly "$@"; then
+		echo "ok - $name"
+	else
+		echo "not ok - $name # see build/logs/$name.log"
+	fi >>"$results"
 }
 
 # vm_tests RESULTS NAME ARGS-OF-RUN...: adds to RESULTS what the VM's output, or that of
@@ -123,10 +142,15 @@ build_dir() {
 	echo "$TOP/build/$(kernel_release)"
 }
 
+# kernel_compiler KDIR: its command. A distribution's clang calls itself "Debian clang".
+kernel_compiler() {
+	sed -nE 's/^CONFIG_CC_VERSION_TEXT="(.* )?(clang) version .*/\2/p; t; s/^CONFIG_CC_VERSION_TEXT="([^ ]*) .*/\1/p' "$1/.config"
+}
+
 # kernel_toolchain KDIR: make's arguments for the compiler that built the kernel.
 kernel_toolchain() {
 	local cc
-	cc=$(sed -n 's/^CONFIG_CC_VERSION_TEXT="\([^ ]*\) .*/\1/p' "$1/.config")
+	cc=$(kernel_compiler "$1")
 	case $cc in
 	*clang*) echo LLVM=1 ;;
 	*-gcc*) echo "CC=$cc" "CROSS_COMPILE=${cc%gcc*}" ;;

@@ -8,9 +8,20 @@ use core::ptr::NonNull;
 
 use kernel::{
     bindings,
-    container_of, //
+    container_of,
+    prelude::*, //
 };
-use peermem_logic::coalesce::RunCap;
+use peermem_logic::{
+    coalesce::{
+        Run,
+        RunCap,
+        Runs, //
+    },
+    errno::{
+        Errno,
+        Failure, //
+    },
+};
 
 use super::helpers;
 
@@ -64,5 +75,72 @@ impl Drop for PciDevice {
     fn drop(&mut self) {
         // SAFETY: By the type invariant, the reference is ours to give back.
         unsafe { bindings::put_device(self.0.as_ptr()) };
+    }
+}
+
+/// Physical ranges of another device's MMIO, mapped for a device; dropping it unmaps them.
+///
+/// # Invariants
+///
+/// Each of `runs` came from `dma_map_resource` for `device` and was not unmapped.
+pub(super) struct MmioMappings {
+    device: PciDevice,
+    runs: KVVec<Run>,
+}
+
+const BOTH_WAYS: bindings::dma_data_direction = bindings::dma_data_direction::DMA_BIDIRECTIONAL;
+
+impl MmioMappings {
+    /// Maps each of the physical `ranges`, as one piece. Sleeps.
+    pub(super) fn new<I>(device: PciDevice, ranges: Runs<I>) -> Result<Self, Failure>
+    where
+        I: Iterator<Item = u64> + Clone,
+    {
+        let count = ranges.clone().count_entries() as usize;
+        let runs = KVVec::with_capacity(count, GFP_KERNEL_ACCOUNT | __GFP_NOWARN)
+            .map_err(|_| Failure::NoMemory)?;
+        // INVARIANT: There are none yet.
+        let mut mappings = Self { device, runs };
+        for range in ranges {
+            mappings.add(range)?;
+        }
+        Ok(mappings)
+    }
+
+    fn add(&mut self, range: Run) -> Result<(), Failure> {
+        let device = self.device.0.as_ptr();
+        // SAFETY: The device is alive; who calls us vouches for the range being MMIO.
+        let addr = unsafe {
+            bindings::dma_map_resource(device, range.addr, range.len as usize, BOTH_WAYS, 0)
+        };
+        // SAFETY: As above.
+        if unsafe { helpers::peermem_helper_dma_mapping_error(device, addr) } != 0 {
+            return Err(Failure::Map(Errno::EIO));
+        }
+        // INVARIANT: Just mapped. There is room, `new` has counted.
+        let _ = self.runs.push_within_capacity(Run { addr, ..range });
+        Ok(())
+    }
+
+    /// DMA addresses for the device, in the order of the ranges.
+    pub(super) fn runs(&self) -> impl Iterator<Item = Run> + Clone + '_ {
+        self.runs.iter().copied()
+    }
+}
+
+impl Drop for MmioMappings {
+    fn drop(&mut self) {
+        for run in &self.runs {
+            // SAFETY: By the type invariant it is mapped; this is the end of it.
+            unsafe {
+                bindings::dma_unmap_resource(
+                    self.device.0.as_ptr(),
+                    run.addr,
+                    run.len as usize,
+                    BOTH_WAYS,
+                    0,
+                );
+            }
+        }
     }
 }

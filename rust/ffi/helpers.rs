@@ -21,6 +21,13 @@ unsafe extern "C" {
         addr: bindings::dma_addr_t,
         len: c_uint,
     );
+    pub(super) fn peermem_helper_dma_mapping_error(
+        dev: *mut bindings::device,
+        addr: bindings::dma_addr_t,
+    ) -> c_int;
+    safe fn peermem_helper_wait_for_callbacks();
+    safe fn peermem_helper_driver_enter();
+    safe fn peermem_helper_driver_leave();
     safe fn peermem_helper_may_log_failure() -> bool;
     safe fn peermem_helper_may_log_leak() -> bool;
 }
@@ -53,4 +60,33 @@ pub(crate) fn may_log_failure() -> bool {
 /// Whether the kernel log may take another line about something the GPU driver did not take back.
 pub(super) fn may_log_leak() -> bool {
     peermem_helper_may_log_leak()
+}
+
+/// Waits until each task was seen outside of the kernel, or asleep of its own will. Sleeps.
+pub(super) fn wait_for_callbacks() {
+    peermem_helper_wait_for_callbacks();
+}
+
+/// Tells lockdep that we are about to call the GPU driver, which takes its API lock.
+///
+/// Only told, not held: in the callback it is the driver's lock that is held first.
+pub(super) fn entering_driver() {
+    drop(InDriver::enter());
+}
+
+/// Tells lockdep that the GPU driver's API lock is held, as it is in the free callback.
+pub(super) struct InDriver(());
+
+impl InDriver {
+    /// From here until the value is dropped.
+    pub(super) fn enter() -> Self {
+        peermem_helper_driver_enter();
+        Self(())
+    }
+}
+
+impl Drop for InDriver {
+    fn drop(&mut self) {
+        peermem_helper_driver_leave();
+    }
 }

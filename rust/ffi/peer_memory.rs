@@ -15,8 +15,12 @@ use core::{
 use kernel::{
     bindings,
     fmt,
-    module::this_module,
     prelude::*,
+    sync::{
+        Arc,
+        ArcBorrow,
+        SetOnce, //
+    },
     types::ForeignOwnable, //
 };
 use peermem_logic::{
@@ -27,6 +31,7 @@ use peermem_logic::{
 use super::{
     device::PciDevice,
     helpers,
+    module::ModuleRef,
     providers::PeerMemory,
     scatterlist::ScatterList, //
 };
@@ -46,22 +51,29 @@ pub(crate) enum Claim<R> {
 /// The core never calls two methods for one registration at the same time, but implementations
 /// do not rely on it: it costs one lock, and cores differ.
 pub(crate) trait PeerMemoryClient {
-    /// Name of the client in the core.
-    const NAME: &'static CStr;
+    /// Whether the memory can go away while it is registered. The client then calls
+    /// [`Invalidation::invalidate`], and is not asked for what cannot bear that.
+    const REVOCABLE: bool;
 
-    /// One registration, from `acquire` to `release`. Dropping it releases all that it holds.
-    type Registration: Send + Sync;
+    /// One registration, from `acquire` to `release`. It holds a [`ModuleRef`].
+    type Registration: Send + Sync + 'static;
 
     /// Looks at `size` bytes at `addr` of the current process.
-    fn acquire(addr: u64, size: u64) -> Claim<Pin<KBox<Self::Registration>>>;
+    fn acquire(addr: u64, size: u64) -> Claim<Arc<Self::Registration>>;
 
-    /// Pins the range, which must be that of `acquire`.
-    fn get_pages(registration: &Self::Registration, addr: u64, size: u64) -> Result<(), Errno>;
+    /// Pins the range, which must be that of `acquire`. `core_context` names the registration in
+    /// an invalidation.
+    fn get_pages(
+        registration: &Self::Registration,
+        addr: u64,
+        size: u64,
+        core_context: u64,
+    ) -> Result<(), Errno>;
 
     /// Maps the range for `device` and passes its scatterlist to `publish`.
     ///
-    /// `device` is `None` if the core has no PCI device. The list must live, unchanged by us, as
-    /// long as `registration`.
+    /// `device` is `None` if the core has no PCI device. The list must live, unchanged by us, until
+    /// `release`.
     fn dma_map(
         registration: &Self::Registration,
         device: Option<PciDevice>,
@@ -73,14 +85,21 @@ pub(crate) trait PeerMemoryClient {
 
     /// Undoes `get_pages`.
     fn put_pages(registration: &Self::Registration);
+
+    /// Ends the registration for the core: on return nobody uses its device any more. The core
+    /// holds no lock.
+    fn release(registration: &Self::Registration);
 }
 
 const NAME_MAX: usize = 64;
 
+/// What [`ClientDescriptor::flags`] can have: `PEER_MEM_INVALIDATE_UNMAPS`.
+const INVALIDATE_UNMAPS: u32 = 1;
+
 /// `struct peer_memory_client_ex`.
 ///
 /// Always the long form. In the short one, with no flags, MLNX_OFED 4.9 would read two more
-/// callbacks past the end; here it finds them null.
+/// callbacks past the end; here it finds them null, as long as there are no flags.
 #[repr(C)]
 pub(super) struct ClientDescriptor {
     name: [c_char; NAME_MAX],
@@ -119,11 +138,14 @@ static_assert!(offset_of!(ClientDescriptor, release) == 128);
 static_assert!(offset_of!(ClientDescriptor, ex_size) == 136);
 static_assert!(offset_of!(ClientDescriptor, flags) == 144);
 
+/// `invalidate_peer_memory`.
+type InvalidateFn = unsafe extern "C" fn(*mut c_void, u64) -> c_int;
+
 #[allow(improper_ctypes)] // `struct device` has empty members in some configurations.
 extern "C" {
     pub(super) fn ib_register_peer_memory_client(
         client: *const ClientDescriptor,
-        invalidate_callback: *mut c_void,
+        invalidate_callback: *mut Option<InvalidateFn>,
     ) -> *mut c_void;
     pub(super) fn ib_unregister_peer_memory_client(reg_handle: *mut c_void);
 }
@@ -163,6 +185,41 @@ impl fmt::Display for RegisterError {
     }
 }
 
+/// How a revocable client makes the core end all DMA of a registration.
+///
+/// # Invariants
+///
+/// `function` and `handle` came from `ib_register_peer_memory_client`, and stay valid as long as
+/// there is a [`ModuleRef`]: the client is unregistered when the module is unloaded.
+#[derive(Clone, Copy)]
+pub(crate) struct Invalidation {
+    function: InvalidateFn,
+    handle: NonNull<c_void>,
+}
+
+// SAFETY: The core lets any thread invalidate.
+unsafe impl Send for Invalidation {}
+// SAFETY: As above.
+unsafe impl Sync for Invalidation {}
+
+/// Set when the module is loaded, before it claims anything for the revocable client.
+static INVALIDATION: SetOnce<Invalidation> = SetOnce::new();
+
+impl Invalidation {
+    /// `None` until the module is loaded: nothing that could be revoked may be registered.
+    pub(crate) fn get() -> Option<Self> {
+        INVALIDATION.copy()
+    }
+
+    /// On return there is no DMA for the registration of this context any more. Sleeps, and takes
+    /// a lock of the core that it may hold when it calls `get_pages` to `put_pages`.
+    pub(crate) fn invalidate(self, core_context: u64, _module: &ModuleRef) {
+        // SAFETY: By the type invariant and `_module`. The core looks the context up, it may be
+        // one that is gone. The result is always 0.
+        unsafe { (self.function)(self.handle.as_ptr(), core_context) };
+    }
+}
+
 /// A client known to the core; dropping it ends that.
 ///
 /// # Invariants
@@ -170,6 +227,8 @@ impl fmt::Display for RegisterError {
 /// `handle` came from `ib_register_peer_memory_client` with `descriptor` and was not unregistered.
 pub(crate) struct Registered<C> {
     handle: NonNull<c_void>,
+    /// The core's function, for a revocable client.
+    invalidate: Option<InvalidateFn>,
     // The core reads it until the client is unregistered.
     _descriptor: Pin<KBox<ClientDescriptor>>,
     _client: PhantomData<C>,
@@ -177,40 +236,77 @@ pub(crate) struct Registered<C> {
 
 // SAFETY: The handle is only used to unregister, which any thread may do.
 unsafe impl<C> Send for Registered<C> {}
-// SAFETY: Nothing can be done with a shared reference.
+// SAFETY: A shared reference only gives copies of the handle.
 unsafe impl<C> Sync for Registered<C> {}
 
 impl<C: PeerMemoryClient> Registered<C> {
-    /// Makes the client known to the core, without an invalidation callback. Sleeps.
+    /// Makes the client known to the core by this name. Sleeps.
+    ///
+    /// `unmaps` tells the core that the client undoes mappings after an invalidation by itself,
+    /// which cores of MLNX_OFED 4.9 and older must not be told.
     ///
     /// The client can be called before this returns.
-    pub(crate) fn new(_core: PeerMemory) -> Result<Self, RegisterError> {
-        let descriptor = KBox::pin(
-            ClientDescriptor {
-                name: c_array(C::NAME),
-                version: c_array(helpers::version()),
-                acquire: acquire::<C>,
-                get_pages: get_pages::<C>,
-                dma_map: dma_map::<C>,
-                dma_unmap: dma_unmap::<C>,
-                put_pages: put_pages::<C>,
-                get_page_size,
-                release: release::<C>,
-                ex_size: 0,
-                flags: 0,
-            },
-            GFP_KERNEL,
-        )
-        .map_err(|_| RegisterError::NoMemory)?;
+    pub(crate) fn new(
+        _core: PeerMemory,
+        name: &'static CStr,
+        unmaps: bool,
+    ) -> Result<Self, RegisterError> {
+        let descriptor = KBox::pin(Self::describe(name, unmaps), GFP_KERNEL)
+            .map_err(|_| RegisterError::NoMemory)?;
+        let mut invalidate = None;
+        let callback: *mut Option<InvalidateFn> = if C::REVOCABLE {
+            &mut invalidate
+        } else {
+            ptr::null_mut()
+        };
         // SAFETY: `_core` proves that the function exists. The descriptor is pinned and outlives the
         // client; its callbacks are code of this module and follow the contract of the header.
-        let handle = unsafe { ib_register_peer_memory_client(&*descriptor, ptr::null_mut()) };
+        // `callback` is null or a valid place for a pointer to a function.
+        let handle = unsafe { ib_register_peer_memory_client(&*descriptor, callback) };
         // INVARIANT: Just registered.
         Ok(Self {
-            handle: NonNull::new(handle).ok_or(RegisterError::Refused(C::NAME))?,
+            handle: NonNull::new(handle).ok_or(RegisterError::Refused(name))?,
+            invalidate,
             _descriptor: descriptor,
             _client: PhantomData,
         })
+    }
+
+    fn describe(name: &CStr, unmaps: bool) -> ClientDescriptor {
+        let mut version = c_array(helpers::version());
+        if unmaps {
+            // There are flags.
+            version[helpers::VERSION_MAX - 1] = 1;
+        }
+        ClientDescriptor {
+            name: c_array(name),
+            version,
+            acquire: acquire::<C>,
+            get_pages: get_pages::<C>,
+            dma_map: dma_map::<C>,
+            dma_unmap: dma_unmap::<C>,
+            put_pages: put_pages::<C>,
+            get_page_size,
+            release: release::<C>,
+            ex_size: if unmaps {
+                size_of::<ClientDescriptor>()
+            } else {
+                0
+            },
+            flags: if unmaps { INVALIDATE_UNMAPS } else { 0 },
+        }
+    }
+
+    /// Lets a revocable client claim memory. Nothing that the module's init does can fail after it:
+    /// a registration may outlive its context in the core, and only the module waits for it.
+    pub(crate) fn open(&self) {
+        if let Some(function) = self.invalidate {
+            // INVARIANT: Both are the core's.
+            let _ = INVALIDATION.populate(Invalidation {
+                function,
+                handle: self.handle,
+            });
+        }
     }
 }
 
@@ -237,8 +333,8 @@ fn c_array<const N: usize>(text: &CStr) -> [c_char; N] {
 ///
 /// It is made by `acquire` and ended by `release`. A refusal must not fail for lack of memory, so
 /// it has none: its errno is the context, in the range of addresses that hold no objects.
-enum Context<'a, R> {
-    Registration(Pin<&'a R>),
+enum Context<'a, R: 'static> {
+    Registration(ArcBorrow<'a, R>),
     Refused(Errno),
 }
 
@@ -257,12 +353,12 @@ fn refused(context: *mut c_void) -> Option<Errno> {
 /// # Safety
 ///
 /// `context` came from [`acquire`] of the same client and is not released while `'a` lasts.
-unsafe fn context<'a, R: 'a>(context: *mut c_void) -> Context<'a, R> {
+unsafe fn context<'a, R: 'static>(context: *mut c_void) -> Context<'a, R> {
     match refused(context) {
         Some(errno) => Context::Refused(errno),
         // SAFETY: All other contexts came from `into_foreign` in `acquire`, and only `release`
         // takes them back.
-        None => Context::Registration(unsafe { Pin::<KBox<R>>::borrow(context) }),
+        None => Context::Registration(unsafe { Arc::<R>::borrow(context) }),
     }
 }
 
@@ -287,23 +383,16 @@ unsafe extern "C" fn acquire<C: PeerMemoryClient>(
 ) -> c_int {
     const MINE: c_int = 1;
     const NOT_MINE: c_int = 0;
-    let module = this_module::<crate::LocalModule>().as_ptr();
-
-    // A module that is on its way out claims nothing. Otherwise it stays until `release`.
-    // SAFETY: Our own module.
-    if !unsafe { bindings::try_module_get(module) } {
-        return NOT_MINE;
-    }
     let context = match C::acquire(addr as u64, size as u64) {
-        Claim::NotMine => {
-            // SAFETY: The reference was taken above. Our code cannot vanish before we return:
-            // unloading first unregisters the client, and that waits for the core's global mutex,
-            // under which it calls us.
-            unsafe { bindings::module_put(module) };
-            return NOT_MINE;
-        }
+        Claim::NotMine => return NOT_MINE,
         Claim::Mine(registration) => registration.into_foreign(),
-        Claim::Refused(errno) => refusal(errno),
+        Claim::Refused(errno) => match ModuleRef::get() {
+            Some(module) => {
+                module.into_foreign();
+                refusal(errno)
+            }
+            None => return NOT_MINE,
+        },
     };
     // SAFETY: By the safety requirements.
     unsafe { *client_context = context };
@@ -320,13 +409,16 @@ unsafe extern "C" fn get_pages<C: PeerMemoryClient>(
     _force: c_int,
     _sg_head: *mut bindings::sg_table,
     client_context: *mut c_void,
-    _core_context: u64,
+    core_context: u64,
 ) -> c_int {
     // SAFETY: By the safety requirements.
     match unsafe { context::<C::Registration>(client_context) } {
-        Context::Registration(registration) => {
-            to_c(C::get_pages(&registration, addr as u64, size as u64))
-        }
+        Context::Registration(registration) => to_c(C::get_pages(
+            &registration,
+            addr as u64,
+            size as u64,
+            core_context,
+        )),
         Context::Refused(errno) => errno.to_negative(),
     }
 }
@@ -398,12 +490,13 @@ extern "C" fn get_page_size(_client_context: *mut c_void) -> c_ulong {
 ///
 /// `client_context` came from [`acquire`] of the same client; nobody uses it any more.
 unsafe extern "C" fn release<C: PeerMemoryClient>(client_context: *mut c_void) {
-    if refused(client_context).is_none() {
-        // SAFETY: All contexts that are no refusals came from `into_foreign` in `acquire`; by the
-        // safety requirements nothing borrows this one any more.
-        drop(unsafe { Pin::<KBox<C::Registration>>::from_foreign(client_context) });
+    if refused(client_context).is_some() {
+        // SAFETY: `acquire` left this reference with the context.
+        drop(unsafe { ModuleRef::from_foreign() });
+        return;
     }
-    // SAFETY: `acquire` took this reference. Our code cannot vanish before we return: unloading
-    // first unregisters the client, and that waits for the core to be through with this call.
-    unsafe { bindings::module_put(this_module::<crate::LocalModule>().as_ptr()) };
+    // SAFETY: All contexts that are no refusals came from `into_foreign` in `acquire`; by the safety
+    // requirements nothing borrows this one any more.
+    let registration = unsafe { Arc::<C::Registration>::from_foreign(client_context) };
+    C::release(&registration);
 }

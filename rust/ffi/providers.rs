@@ -24,7 +24,9 @@ use super::{
     nvidia_p2p::{
         nvidia_p2p_dma_map_pages,
         nvidia_p2p_dma_unmap_pages,
+        nvidia_p2p_get_pages,
         nvidia_p2p_get_pages_persistent,
+        nvidia_p2p_put_pages,
         nvidia_p2p_put_pages_persistent, //
     },
     peer_memory::{
@@ -33,15 +35,11 @@ use super::{
     },
 };
 
-extern "C" {
-    // Never called: that it exists tells an old driver from none.
-    fn nvidia_p2p_get_pages();
-}
-
 global_asm!(
     ".weak ib_register_peer_memory_client",
     ".weak ib_unregister_peer_memory_client",
     ".weak nvidia_p2p_get_pages",
+    ".weak nvidia_p2p_put_pages",
     ".weak nvidia_p2p_get_pages_persistent",
     ".weak nvidia_p2p_put_pages_persistent",
     ".weak nvidia_p2p_dma_map_pages",
@@ -54,24 +52,39 @@ fn present(symbols: &[*const ()]) -> bool {
     black_box(symbols).iter().all(|symbol| !symbol.is_null())
 }
 
-/// Writes the name of the module that a function is in.
-struct Owner(*const ());
+/// The name of the module that a function is in. It is found out beforehand: what prints must not
+/// allocate, it may run with interrupts off.
+#[derive(Clone, Copy)]
+struct Owner([u8; Self::LEN]);
+
+impl Owner {
+    /// More than `MODULE_NAME_LEN`.
+    const LEN: usize = 64;
+
+    fn of(function: *const ()) -> Self {
+        let mut name = [0; Self::LEN];
+        let symbol = symbol_name(function);
+        // "function [module]", or just "function" if it is built into the kernel.
+        let module = symbol.as_ref().ok().and_then(|symbol| {
+            let mut parts = symbol.split(|&c| c == b'[' || c == b']' || c == 0);
+            parts.nth(1).filter(|module| !module.is_empty())
+        });
+        let module = match (&symbol, module) {
+            (_, Some(module)) => module,
+            (Ok(_), None) => b"the kernel",
+            (Err(_), _) => b"(out of memory)",
+        };
+        for (to, from) in name.iter_mut().zip(module) {
+            *to = *from;
+        }
+        Self(name)
+    }
+}
 
 impl fmt::Display for Owner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Ok(name) = symbol_name(self.0) else {
-            return f.write_str("(out of memory)");
-        };
-        // "function [module]", or just "function" if it is built into the kernel.
-        let mut parts = name.split(|&c| c == b'[' || c == b']' || c == 0).skip(1);
-        let module = parts
-            .next()
-            .and_then(|name| core::str::from_utf8(name).ok());
-        f.write_str(
-            module
-                .filter(|name| !name.is_empty())
-                .unwrap_or("the kernel"),
-        )
+        let name = self.0.split(|&c| c == 0).next().unwrap_or_default();
+        f.write_str(core::str::from_utf8(name).unwrap_or_default())
     }
 }
 
@@ -133,23 +146,26 @@ pub(crate) struct GpuDriver(());
 impl GpuDriver {
     /// Looks for everything that `nvidia_p2p` calls.
     pub(crate) fn find() -> Result<Self, Missing> {
-        if present(&[
-            nvidia_p2p_get_pages_persistent as *const (),
-            nvidia_p2p_put_pages_persistent as *const (),
+        if !present(&[
+            nvidia_p2p_get_pages as *const (),
+            nvidia_p2p_put_pages as *const (),
             nvidia_p2p_dma_map_pages as *const (),
             nvidia_p2p_dma_unmap_pages as *const (),
         ]) {
-            Ok(Self(()))
-        } else if present(&[nvidia_p2p_get_pages as *const ()]) {
+            Err(Missing::GpuDriver)
+        } else if !present(&[
+            nvidia_p2p_get_pages_persistent as *const (),
+            nvidia_p2p_put_pages_persistent as *const (),
+        ]) {
             Err(Missing::PersistentPins)
         } else {
-            Err(Missing::GpuDriver)
+            Ok(Self(()))
         }
     }
 
-    /// The name of the driver's module.
+    /// The name of the driver's module. Sleeps.
     pub(crate) fn name(self) -> impl fmt::Display {
-        Owner(nvidia_p2p_get_pages_persistent as *const ())
+        Owner::of(nvidia_p2p_get_pages_persistent as *const ())
     }
 }
 
@@ -170,8 +186,8 @@ impl PeerMemory {
         }
     }
 
-    /// The name of the core's module.
+    /// The name of the core's module. Sleeps.
     pub(crate) fn name(self) -> impl fmt::Display {
-        Owner(ib_register_peer_memory_client as *const ())
+        Owner::of(ib_register_peer_memory_client as *const ())
     }
 }

@@ -6,7 +6,7 @@
 
 use kernel::bindings;
 use peermem_logic::{
-    coalesce::Runs,
+    coalesce::Run,
     errno::Failure, //
 };
 
@@ -27,11 +27,9 @@ unsafe impl Send for ScatterList {}
 
 impl ScatterList {
     /// One entry for each of `runs`. Sleeps.
-    pub(crate) fn new<I>(runs: Runs<I>) -> Result<Self, Failure>
-    where
-        I: Iterator<Item = u64> + Clone,
-    {
-        let entries = runs.clone().count_entries();
+    pub(super) fn new(runs: impl Iterator<Item = Run> + Clone) -> Result<Self, Failure> {
+        // `Iterator::count` panics when it overflows.
+        let entries = runs.clone().fold(0, |n: u32, _| n.saturating_add(1));
         let mut table = bindings::sg_table::default();
         // SAFETY: `table` is a valid place for a header.
         if unsafe { bindings::sg_alloc_table(&mut table, entries, bindings::GFP_KERNEL) } != 0 {

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
 #include <linux/dma-mapping.h>
+#include <linux/lockdep.h>
 #include <linux/module.h>
 #include <linux/ratelimit.h>
+#include <linux/rcupdate.h>
 #include <linux/scatterlist.h>
 
 /* For their assertions: rust/ffi asserts the same numbers. */
@@ -16,13 +18,13 @@ int peermem_helper_peerdirect_support;
 module_param_named(peerdirect_support, peermem_helper_peerdirect_support, int,
 		   0444);
 MODULE_PARM_DESC(peerdirect_support,
-		 "Flavour of the peer-memory core: 0 = current (default), 1 = MLNX_OFED 4.9 and older (not supported)");
+		 "Flavour of the peer-memory core: 0 = current (default), 1 = MLNX_OFED 4.9 and older");
 
 int peermem_helper_persistent_api_support = 1;
 module_param_named(persistent_api_support,
 		   peermem_helper_persistent_api_support, int, 0444);
 MODULE_PARM_DESC(persistent_api_support,
-		 "How GPU memory is pinned: 1 = until deregistration, even if the application frees it (default), 0 = until it is freed (not supported yet)");
+		 "How GPU memory is pinned: 1 = until deregistration, even if the application frees it (default), 0 = until deregistration or until the application frees it");
 
 /* The module! macro has no version; NCCL, UCX and NVSHMEM look for it. */
 MODULE_VERSION(NVIDIA_PEERMEM_VERSION);
@@ -43,6 +45,37 @@ void peermem_helper_sg_set_dma(struct scatterlist *sg, dma_addr_t addr,
 	sg_set_page(sg, NULL, len, 0);
 	sg_dma_address(sg) = addr;
 	sg_dma_len(sg) = len;
+}
+
+int peermem_helper_dma_mapping_error(struct device *dev, dma_addr_t addr)
+{
+	return dma_mapping_error(dev, addr);
+}
+
+/* Sleeps. A macro where the kernel needs no more than synchronize_rcu(). */
+void peermem_helper_wait_for_callbacks(void)
+{
+	synchronize_rcu_tasks();
+}
+
+/*
+ * Stands for the GPU driver's API lock in lockdep's eyes, which do not see the
+ * driver's own: whatever is held where the driver is called must never be taken
+ * in its free callback.
+ */
+#ifdef CONFIG_LOCKDEP
+static struct lockdep_map driver_map =
+	STATIC_LOCKDEP_MAP_INIT("nvidia_p2p", &driver_map);
+#endif
+
+void peermem_helper_driver_enter(void)
+{
+	lock_map_acquire(&driver_map);
+}
+
+void peermem_helper_driver_leave(void)
+{
+	lock_map_release(&driver_map);
 }
 
 /*

@@ -20,6 +20,10 @@ extern const char peermem_helper_version[IB_PEER_MEMORY_VER_MAX];
 unsigned int peermem_helper_dma_get_max_seg_size(struct device *dev);
 void peermem_helper_sg_set_dma(struct scatterlist *sg, dma_addr_t addr,
 			       unsigned int len);
+int peermem_helper_dma_mapping_error(struct device *dev, dma_addr_t addr);
+void peermem_helper_wait_for_callbacks(void);
+void peermem_helper_driver_enter(void);
+void peermem_helper_driver_leave(void);
 bool peermem_helper_may_log_failure(void);
 bool peermem_helper_may_log_leak(void);
 

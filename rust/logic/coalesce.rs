@@ -25,6 +25,9 @@ pub const MAX_RUN: u32 = 2 << 30;
 pub struct RunCap(u32);
 
 impl RunCap {
+    /// The bound where no device sets one.
+    pub const MAX: Self = Self(MAX_RUN);
+
     /// The bound for a device that takes segments of at most `max_segment` bytes.
     ///
     /// Never below one page, whatever the device says: the peer-memory core trims the first and

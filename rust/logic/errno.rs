@@ -19,6 +19,8 @@ impl Errno {
     pub const EIO: Self = Self(5);
     /// Out of memory.
     pub const ENOMEM: Self = Self(12);
+    /// Bad address.
+    pub const EFAULT: Self = Self(14);
     /// Invalid argument.
     pub const EINVAL: Self = Self(22);
     /// Operation not supported.
@@ -60,7 +62,7 @@ pub enum Pin {
     Failed(Errno),
 }
 
-/// Reads the result of `nvidia_p2p_get_pages_persistent`.
+/// Reads the result of `nvidia_p2p_get_pages_persistent` or `nvidia_p2p_get_pages`.
 ///
 /// nv-p2p.c turns `NV_ERR_OBJECT_NOT_FOUND`, which means "no allocation of this process covers
 /// the range", into -EINVAL; all else is trouble with memory that *is* the GPU's. The exception is
@@ -93,6 +95,11 @@ pub enum Failure {
     MappingShape,
     /// The kernel has no memory for the registration or its scatterlist.
     NoMemory,
+    /// The application freed the memory before it was registered.
+    Freed,
+    /// A revocable pin of memory that the CPU caches: only the GPU driver could map it, and its
+    /// function for that may not be called for memory that may be freed meanwhile.
+    CoherentMemory,
     /// The peer-memory core called out of order or about another range.
     Contract,
 }
@@ -105,7 +112,9 @@ impl Failure {
             Self::PageTableVersion(_)
             | Self::PageTableShape
             | Self::MappingVersion(_)
-            | Self::MappingShape => Errno::EOPNOTSUPP,
+            | Self::MappingShape
+            | Self::CoherentMemory => Errno::EOPNOTSUPP,
+            Self::Freed => Errno::EFAULT,
             Self::NotPciDevice | Self::Contract => Errno::EINVAL,
             Self::NoMemory => Errno::ENOMEM,
         }
@@ -129,7 +138,7 @@ impl fmt::Display for Failure {
                 f.write_str("the GPU driver's page table does not fit the range")
             }
             Self::NotPciDevice => f.write_str("the RDMA device is not a PCI device"),
-            Self::Map(_) => f.write_str("the GPU driver cannot map it for the RDMA device"),
+            Self::Map(_) => f.write_str("it cannot be mapped for the RDMA device"),
             Self::MappingVersion(version) => {
                 write!(
                     f,
@@ -140,6 +149,10 @@ impl fmt::Display for Failure {
                 f.write_str("the GPU driver's DMA mapping does not fit the range")
             }
             Self::NoMemory => f.write_str("out of kernel memory"),
+            Self::Freed => f.write_str("it was freed meanwhile"),
+            Self::CoherentMemory => {
+                f.write_str("memory of a coherent GPU needs persistent_api_support=1")
+            }
             Self::Contract => f.write_str("unexpected call by the peer-memory core"),
         }
     }
@@ -151,6 +164,11 @@ impl fmt::Display for Failure {
 /// would reject it.
 pub const fn page_table_version_known(version: u32) -> bool {
     matches!((version >> 16, version & 0xffff), (1, 2..) | (2, _))
+}
+
+/// Whether a page table of this version says in its flags if the CPU caches the memory.
+pub const fn page_table_has_flags(version: u32) -> bool {
+    version >> 16 == 2
 }
 
 /// Whether a DMA mapping of this version can be read: 2.3 and later minor versions.

@@ -1,18 +1,25 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Life of a registration with a persistent pin.
+//! Life of a registration, as a table of states and events.
 //!
-//! The peer-memory core drives it: `acquire` (which pins), `get_pages`, `dma_map`, `dma_unmap`,
-//! `put_pages`, `release`. It may stop after any step: `release` can follow `acquire` at once,
-//! and `put_pages` follows a failed `dma_map`. Nothing else ends a persistent pin, so whatever
-//! the core left out is made up for by `release`.
+//! Two sides drive it. The peer-memory core calls `acquire` (which pins), `get_pages`, `dma_map`,
+//! `dma_unmap`, `put_pages`, `release`, one at a time; it may leave out everything between
+//! `acquire` and `release`. The GPU driver calls the free callback of a revocable pin, at any
+//! time and at the same time, with its API lock held.
+//!
+//! So the callback waits only for work that needs no lock of the GPU driver ([`State::Pinning`]
+//! once it can come, [`State::Mapping`], [`State::Unmapping`]), and it calls the core, which takes
+//! a lock of the core's, only in [`State::Mapped`]: from there on the core holds that lock over
+//! no call of ours that waits for the GPU driver, as pins are given back in `release` alone.
 
 /// Where a registration stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// `acquire` pinned the range; the pin is ours and `get_pages` has not asked for it.
+    /// `acquire` is pinning. The GPU driver may know the pin already, but we do not.
+    Pinning,
+    /// `acquire` pinned the range; `get_pages` has not asked for the pin yet.
     Acquired,
-    /// `get_pages` succeeded: the pin belongs to the registration until `put_pages`.
+    /// `get_pages` succeeded, or `dma_unmap` is done: pinned and not mapped.
     Pinned,
     /// `dma_map` is at work outside the lock; the pin is with it.
     Mapping,
@@ -20,13 +27,25 @@ pub enum State {
     Mapped,
     /// `dma_unmap` is at work outside the lock; pin and mapping are with it.
     Unmapping,
-    /// `put_pages` gave the pin back. Only `release` can follow.
+    /// `put_pages` was called: the pin is of no more use, and waits for `release`.
     Put,
+    /// `release` is giving the pin back; the pin is with it.
+    Releasing,
+    /// The free callback is making the core end all DMA; pin and mapping are with it.
+    Invalidating,
+    /// Released, but the GPU driver did not take the pin back: the callback will still come.
+    Orphan,
+    /// Nothing is held, and no callback that matters will come.
+    Gone,
 }
 
 /// What happens to a registration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
+    /// Our own `acquire` has the pin.
+    PinDone,
+    /// Our own `acquire` got no pin.
+    PinFailed,
     /// The core calls `get_pages`.
     GetPages,
     /// The core calls `dma_map`.
@@ -41,6 +60,16 @@ pub enum Event {
     UnmapDone,
     /// The core calls `put_pages`.
     PutPages,
+    /// The core calls `release`.
+    Release,
+    /// The GPU driver took the pin back.
+    UnpinDone,
+    /// The GPU driver did not take the pin back.
+    UnpinFailed,
+    /// The GPU driver calls the free callback: when it returns, the memory is gone.
+    Freed,
+    /// The core has ended all DMA, and the mapping is undone.
+    Invalidated,
 }
 
 /// What the caller of [`step`] has to do, after dropping the registration's lock.
@@ -52,24 +81,61 @@ pub enum Action {
     Map,
     /// Unmap and keep the pin, then report [`Event::UnmapDone`].
     Unmap,
-    /// Give the pin back.
+    /// Give the pin back, then report [`Event::UnpinDone`] or [`Event::UnpinFailed`].
     Unpin,
+    /// Forget the pin without a call: it dies with the memory.
+    Forget,
+    /// Have the core end all DMA, unmap, forget the pin, then report [`Event::Invalidated`].
+    Invalidate,
 }
 
-/// The event makes no sense in this state: the core broke its contract. Nothing changes.
+/// Why a step is not taken. Nothing changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Illegal;
+pub enum Refusal {
+    /// Somebody is at work: try again when the state has changed.
+    Wait,
+    /// The memory is gone, or about to go.
+    Gone,
+    /// The core broke its contract.
+    Illegal,
+}
 
-/// The transition table: every pair that is not listed is [`Illegal`].
-pub const fn step(state: State, event: Event) -> Result<(State, Action), Illegal> {
+/// The transition table: every pair that is not listed is [`Refusal::Illegal`].
+pub const fn step(state: State, event: Event) -> Result<(State, Action), Refusal> {
+    use Event::*;
     Ok(match (state, event) {
-        (State::Acquired, Event::GetPages) => (State::Pinned, Action::Nothing),
-        (State::Pinned, Event::DmaMap) => (State::Mapping, Action::Map),
-        (State::Mapping, Event::MapDone) => (State::Mapped, Action::Nothing),
-        (State::Mapping, Event::MapFailed) => (State::Pinned, Action::Nothing),
-        (State::Mapped, Event::DmaUnmap) => (State::Unmapping, Action::Unmap),
-        (State::Unmapping, Event::UnmapDone) => (State::Pinned, Action::Nothing),
-        (State::Pinned, Event::PutPages) => (State::Put, Action::Unpin),
-        _ => return Err(Illegal),
+        (State::Pinning, PinDone) => (State::Acquired, Action::Nothing),
+        (State::Pinning, PinFailed) => (State::Gone, Action::Nothing),
+        (State::Acquired, GetPages) => (State::Pinned, Action::Nothing),
+        (State::Pinned, DmaMap) => (State::Mapping, Action::Map),
+        (State::Mapping, MapDone) => (State::Mapped, Action::Nothing),
+        (State::Mapping, MapFailed) => (State::Pinned, Action::Nothing),
+        // A core that forgot `dma_unmap` gets it with `release`.
+        (State::Mapped, DmaUnmap | Release) => (State::Unmapping, Action::Unmap),
+        (State::Unmapping, UnmapDone) => (State::Pinned, Action::Nothing),
+        (State::Pinned, PutPages) => (State::Put, Action::Nothing),
+        (State::Acquired | State::Pinned | State::Put, Release) => {
+            (State::Releasing, Action::Unpin)
+        }
+        (State::Releasing, UnpinDone) => (State::Gone, Action::Nothing),
+        (State::Releasing, UnpinFailed) => (State::Orphan, Action::Nothing),
+
+        (State::Acquired | State::Pinned | State::Put | State::Orphan, Freed) => {
+            (State::Gone, Action::Forget)
+        }
+        (State::Mapped, Freed) => (State::Invalidating, Action::Invalidate),
+        (State::Invalidating, Invalidated) => (State::Gone, Action::Nothing),
+        // `release` is waiting for the lock that our caller holds, and will find nothing to unpin.
+        (State::Releasing, Freed) => (State::Gone, Action::Nothing),
+        (State::Gone, UnpinDone | UnpinFailed | Release) => (State::Gone, Action::Nothing),
+
+        (State::Pinning | State::Mapping | State::Unmapping, Freed) => return Err(Refusal::Wait),
+        (State::Mapping | State::Unmapping | State::Invalidating, Release) => {
+            return Err(Refusal::Wait)
+        }
+        (State::Invalidating | State::Gone, GetPages | DmaMap | DmaUnmap | PutPages | Freed) => {
+            return Err(Refusal::Gone)
+        }
+        _ => return Err(Refusal::Illegal),
     })
 }

@@ -12,3 +12,4 @@ pub mod coalesce;
 pub mod errno;
 pub mod lifecycle;
 pub mod range;
+pub mod registration;

@@ -6,6 +6,12 @@
 #
 #   PEERMEM_KO_DIR       where the modules are, to be loaded again by tests
 #   PEERMEM_REFERENCE=1  NVIDIA's module is loaded in place of ours
+#   PEERMEM_MODE         persistent, callback or callback-old (peermem/mode.py)
+#   PEERMEM_CASES        regular expression: only cases whose names match
+#   PEERMEM_STRESS       options for stress.py
+#   PEERMEM_TIME_LIMIT   seconds that a file may take
+#
+# Files debug_* need an instrumented kernel, and run only when they are named.
 #
 # Exit status as in kselftest: 0 all passed, 1 some failed, 4 all were skipped.
 set -eu

@@ -12,11 +12,14 @@ from pathlib import Path
 
 import peermem.verbs  # noqa: F401  once for all: it takes seconds on an emulated CPU
 from peermem import equipment, ktap, modules
+from peermem.mode import MODE
 
 HERE = Path(__file__).parent
-TIME_LIMIT = 180
+TIME_LIMIT = int(os.environ.get("PEERMEM_TIME_LIMIT", 600))  # seconds, for a file
 TROUBLE = re.compile(r"BUG|WARNING|Oops|Call Trace|possible|KASAN|UBSAN|refcount_t|corruption"
                      r"|general protection|blocked for more than|stall")
+# In the module's own lines: an address tells an attacker where things are.
+IMPROPER = re.compile(r"^nvidia[-_]peermem\b.*(0x[fF]{4}|\b[0-9a-fA-F]{16}\b|invalid context)")
 CRASHED = 70
 RESULT = re.compile(r"(ok|not ok) \d+ - (.*)")
 
@@ -67,16 +70,18 @@ def run(path, report):
             seen += 1
             report.add(result[1] == "ok", f"{path.stem}: {result[2]}")
         elif line.startswith("1.."):
-            planned = int(line[3:])
+            planned = int(line[3:].split()[0])
         elif not line.startswith(("TAP version", "# Totals")):
             print("#", line.lstrip("# ").rstrip())
     status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    if not seen or planned != seen or status not in (ktap.PASSED, ktap.FAILED, ktap.SKIPPED):
+    if planned == 0 and status == ktap.SKIPPED:
+        report.add(True, f"{path.stem} # SKIP nothing for mode {MODE}")
+    elif not seen or planned != seen or status not in (ktap.PASSED, ktap.FAILED, ktap.SKIPPED):
         report.add(False, f"{path.stem}: all of its cases ({seen} of {planned}, status {status})")
 
 
 def look_around(name, log, report):
-    trouble = [line for line in log.lines("") if TROUBLE.search(line)]
+    trouble = [line for line in log.lines("") if TROUBLE.search(line) or IMPROPER.search(line)]
     ktap.say("\n".join(trouble))
     report.add(not trouble, f"{name}: kernel log is clean")
     complaints = equipment.new_complaints()
@@ -92,11 +97,13 @@ def look_around(name, log, report):
 def main():
     names = [Path(name).stem for name in sys.argv[1:]]
     files = [HERE / f"{name}.py" for name in names] or sorted(
-        path for path in HERE.glob("*.py") if path.name != Path(__file__).name)
+        path for path in HERE.glob("*.py")
+        if path.name != Path(__file__).name and not path.name.startswith("debug_"))
     unknown = [path.stem for path in files if not path.exists()]
     if unknown:
         sys.exit(f"no test called {', '.join(unknown)}; see {HERE}")
     report = Report()
+    modules.into_mode()
     print("TAP version 13")
     for path in files:
         began = time.monotonic()

@@ -5,7 +5,8 @@ import collections
 import contextlib
 from pathlib import Path
 
-from peermem.ktap import REFERENCE, eventually, expect
+from peermem.ktap import eventually, expect
+from peermem.mode import CALLBACK
 
 _DEBUGFS = Path("/sys/kernel/debug")
 _MOCK = _DEBUGFS / "mock_nvidia"
@@ -34,7 +35,8 @@ def counters():
         for line in (_MOCK / "counters").read_text().splitlines():
             name, value = line.split()
             found[name] = int(value)
-    for path in (*(_CORE / "clients" / CLIENT).glob("num_*"), *_RXE.glob("*")):
+    for path in (*(_CORE / "clients" / CLIENT).glob("num_*"), *_RXE.glob("*"),
+                 *_CORE.glob("dma_map*")):
         found[path.name] = _number(path)
     return found
 
@@ -87,26 +89,51 @@ def new_complaints():
 new_complaints()
 
 
+def pci_references():
+    """How often each PCI device is referred to."""
+    if not _CORE.exists():
+        return {}
+    lines = (_CORE / "pci_references").read_text().splitlines()
+    return dict(line.split() for line in lines)
+
+
+_pci_references_known = pci_references()
+
+
+def _references(name):
+    """References on a module other than those of modules."""
+    path = Path("/sys/module") / name
+    if not (path / "refcnt").exists():
+        return 0
+    return _number(path / "refcnt") - len(list((path / "holders").iterdir()))
+
+
 def leftovers():
     """What should be zero when nothing is registered, and is not."""
     found = {}
     if _MOCK.exists():
         values = counters()
         found |= {name: values[name] for name in (*GAUGES, FORGOTTEN) if values[name]}
-    if _CORE.exists() and umems():
-        found["umems"] = len(umems())
+    if _CORE.exists():
+        values = {"umems": len(umems()), "dma_mappings": _number(_CORE / "dma_mappings"),
+                  "dma_mapped_bytes": _number(_CORE / "dma_mapped_bytes")}
+        found |= {name: value for name, value in values.items() if value}
     if _RXE.exists() and _number(_RXE / "live_mrs"):
         found["live_mrs"] = _number(_RXE / "live_mrs")
-    references = Path("/sys/module/nvidia_peermem/refcnt")
-    if references.exists() and _number(references):
-        found["references on nvidia_peermem"] = _number(references)
+    for name in ("nvidia_peermem", "mock_nvidia", "ib_peer_mem"):
+        if _references(name):
+            found[f"references on {name}"] = _references(name)
+    for address, number in pci_references().items():
+        known = _pci_references_known.setdefault(address, number)
+        if number != known:
+            found[f"references on {address}"] = f"{number} instead of {known}"
     return found
 
 
 def expect_nothing_left():
     """Files close a moment after their process has died: leave time for that."""
     with contextlib.suppress(AssertionError):
-        eventually(lambda: not leftovers(), "nothing left", 5)
+        eventually(lambda: not leftovers(), "nothing left", 20)
     complaints = new_complaints()
     expect(not complaints, f"complaints: {complaints}")
     expect(not leftovers(), f"left behind: {leftovers()}")
@@ -136,6 +163,55 @@ def override(field, value):
 
 def delay(function, milliseconds):
     return _knob(_MOCK / "delay", f"{function} {milliseconds}", "clear")
+
+
+def dma_fault(skip=0, times=1):
+    """The DMA layer lets skip mappings for the NIC pass, then fails times (0 = all)."""
+    return _knob(_CORE / "dma_fault", f"{skip} {times}", "clear")
+
+
+class Stop:
+    """A point in the equipment (tests/modules/points.h) at which threads wait until go_on(), or
+    the end of a with statement."""
+
+    def __init__(self, point):
+        self.point = point
+        where = _CORE if point in _CORE_POINTS else _MOCK
+        self._path = where / "stop"
+
+    def __enter__(self):
+        self._path.write_text(f"{self.point}\n")
+        return self
+
+    def __exit__(self, *_):
+        self.go_on()
+
+    def waiting(self):
+        for line in self._path.read_text().splitlines():
+            name, number = line.split()
+            if name == self.point:
+                return int(number)
+        return 0
+
+    def reached(self, number=1):
+        """Waits until so many threads are there."""
+        eventually(lambda: self.waiting() >= number, f"{number} threads at {self.point}")
+
+    def go_on(self):
+        self._path.write_text("clear\n")
+
+
+_CORE_POINTS = ("acquired", "got_pages", "dma_map", "mapped", "invalidate", "invalidated",
+                "stopped", "dma_unmap", "unmapped", "put")
+
+
+def core_delay(point, milliseconds):
+    return _knob(_CORE / "delay", f"{point} {milliseconds}", "clear")
+
+
+def reclaim():
+    """Persistent pins that nobody will give back are gone, as after a restart."""
+    (_MOCK / "reclaim").write_text("1\n")
 
 
 def forget_counters():
@@ -172,5 +248,5 @@ def clients():
 
 
 def pin_function():
-    """NVIDIA's 550 module pins with a callback, ours persistently."""
-    return "get_pages" if REFERENCE else "get_pages_persistent"
+    """With which function of the GPU driver regions are pinned in the mode under test."""
+    return "get_pages" if CALLBACK else "get_pages_persistent"

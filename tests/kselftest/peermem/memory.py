@@ -125,6 +125,10 @@ class Gpu:
         return self._info()[3]
 
     @property
+    def total_bytes(self):
+        return self._info()[2]
+
+    @property
     def pci_address(self):
         return self._info()[4].rstrip(b"\0").decode()
 

@@ -9,7 +9,7 @@ import subprocess
 import time
 from pathlib import Path
 
-from peermem.ktap import REFERENCE
+from peermem.mode import PARAMETERS, REFERENCE
 
 _KO = Path(os.environ.get("PEERMEM_KO_DIR", f"/src/build/{os.uname().release}/ko"))
 PEERMEM = "nvidia_peermem"
@@ -35,8 +35,10 @@ def path_of(name):
     return _FILES[name]
 
 
-def load(name, parameters=""):
-    """insmod, with the kernel's own errno."""
+def load(name, parameters=None):
+    """insmod, with the kernel's own errno; peermem in the mode under test, or as told."""
+    if parameters is None:
+        parameters = PARAMETERS if name == PEERMEM else ""
     fd = os.open(_FILES[name], os.O_RDONLY | os.O_CLOEXEC)
     try:
         _system_call(_SYS_FINIT_MODULE, fd, parameters.encode(), 0)
@@ -44,16 +46,17 @@ def load(name, parameters=""):
         os.close(fd)
 
 
-def unload(name):
+def unload(name, attempts=10):
     """rmmod. A reader of debugfs, say, may hold the module for a moment; a user does for long."""
-    for _ in range(10):
+    for attempt in range(attempts):
+        if attempt:
+            time.sleep(0.05)
         try:
             return _system_call(_SYS_DELETE_MODULE, name.encode(), os.O_NONBLOCK)
         except OSError as error:
             if error.errno not in (errno.EAGAIN, errno.EBUSY):
                 raise
             failure = error
-            time.sleep(0.05)
     raise failure
 
 
@@ -76,6 +79,13 @@ def unloaded(name=PEERMEM):
         yield
     finally:
         load(name)
+
+
+def into_mode():
+    """Loads peermem again if it is not in the mode under test."""
+    if PARAMETERS:
+        unload(PEERMEM)
+        load(PEERMEM)
 
 
 def _run(*command):

@@ -3,10 +3,13 @@
 
 import contextlib
 import ctypes
+import functools
 import os
 import pickle
+import select
 import signal
 import sys
+import time
 import traceback
 
 from peermem import ktap
@@ -38,6 +41,8 @@ class Child:
             os.close(self._to_child)
             function(self)
             status = 0
+        except (AssertionError, ktap.Skip) as error:
+            self.tell(error)
         except BaseException:
             self.tell(AssertionError(traceback.format_exc()))
         finally:
@@ -61,12 +66,14 @@ class Child:
         os.close(self._from_child)
         os.close(self._to_child)
 
-    def told(self):
+    def told(self, seconds=120):
         """What the child tells next."""
+        readable = select.select([self._from_child], [], [], seconds)[0]
+        ktap.expect(readable, f"nothing from the child for {seconds} s: hung")
         raw = os.read(self._from_child, 65536)
         ktap.expect(raw, "the child is gone without a word")
         what = pickle.loads(raw)
-        if isinstance(what, AssertionError):
+        if isinstance(what, (AssertionError, ktap.Skip)):
             raise what
         return what
 
@@ -78,10 +85,16 @@ class Child:
             os.kill(self.pid, signal.SIGKILL)
         return self.wait()
 
-    def wait(self):
+    def wait(self, seconds=60):
         """Exit status, or minus the signal."""
-        if self._status is None:
-            self._status = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        end = time.monotonic() + seconds
+        while self._status is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                self._status = os.waitstatus_to_exitcode(status)
+            else:
+                ktap.expect(time.monotonic() < end, f"the child does not end for {seconds} s: hung")
+                time.sleep(0.005)
         return self._status
 
 
@@ -97,3 +110,20 @@ def in_child(function):
         answer = child.told()
         ktap.expect_equal(child.wait(), 0, "exit status of the child")
     return answer
+
+
+def alone(function, seconds=240):
+    """The function in a process of its own: what hangs there does not hang the tests, and what
+    it forgot to close is closed."""
+
+    @functools.wraps(function)
+    def wrapped(*arguments):
+        def run(child):
+            function(*arguments)
+            child.tell(True)
+
+        with Child(run) as child:
+            child.told(seconds)
+            ktap.expect_equal(child.wait(), 0, "exit status of the child")
+
+    return wrapped

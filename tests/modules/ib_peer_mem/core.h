@@ -53,6 +53,22 @@ enum peer_state {
 	PEER_INVALIDATED,	/* the client unmaps; we must not */
 };
 
+/* Where a test can stop a thread; see points.h and debugfs.c. */
+enum peer_point {
+	POINT_ACQUIRED,
+	POINT_GOT_PAGES,
+	POINT_DMA_MAP,
+	POINT_MAPPED,
+	POINT_INVALIDATE,
+	POINT_INVALIDATED,
+	POINT_STOPPED,
+	POINT_DMA_UNMAP,
+	POINT_UNMAPPED,
+	POINT_PUT,
+};
+
+void peer_pass(enum peer_point point);
+
 /* core_context of a client without callback (peer_mem.c, OFED 25.10) */
 #define PEER_NO_ID U32_MAX
 
@@ -105,6 +121,11 @@ int peer_audit_result(const struct peer_client *client, const char *call,
 bool peer_audit_mapping(struct peer_umem *peer, unsigned long page_size);
 void peer_audit_failed_mapping(struct peer_umem *peer);
 void peer_audit_unmapping(struct peer_umem *peer);
+
+/* watch.c */
+void peer_watch_mappings(struct device *dma_device);
+void peer_watch_init(struct dentry *root);
+void peer_watch_exit(void);
 
 /* debugfs.c */
 int peer_debugfs_init(void);

@@ -1,11 +1,24 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * /sys/kernel/debug/ib_peer_mem: what tests look at, and the one thing they
- * can change, the device that clients are asked to map for.
+ * /sys/kernel/debug/ib_peer_mem: what tests look at; what they can change, the
+ * device that clients are asked to map for; and the points at which they can
+ * stop a thread (points.h):
+ *
+ *   acquired     between acquire and get_pages
+ *   got_pages    between get_pages and dma_map, mapping_lock held
+ *   dma_map      in the DMA layer, for each run that is mapped (watch.c)
+ *   mapped       before the driver is ready for invalidations, mapping_lock held
+ *   invalidate   called by the client, mapping_lock not yet taken
+ *   invalidated  about to return to the client
+ *   stopped      region unmapped as far as the core knows, the client not asked
+ *   dma_unmap    in the DMA layer, for each run that is unmapped (watch.c)
+ *   unmapped     between dma_unmap and put_pages
+ *   put          between put_pages and release
  */
 #include <linux/debugfs.h>
 #include <linux/device.h>
 #include <linux/module.h>
+#include <linux/pci.h>
 #include <linux/platform_device.h>
 #include <linux/seq_file.h>
 #include <linux/string.h>
@@ -13,6 +26,24 @@
 
 #include "audit.h"
 #include "core.h"
+
+#define POINT_NAMES \
+	[POINT_ACQUIRED] = "acquired", \
+	[POINT_GOT_PAGES] = "got_pages", \
+	[POINT_DMA_MAP] = "dma_map", \
+	[POINT_MAPPED] = "mapped", \
+	[POINT_INVALIDATE] = "invalidate", \
+	[POINT_INVALIDATED] = "invalidated", \
+	[POINT_STOPPED] = "stopped", \
+	[POINT_DMA_UNMAP] = "dma_unmap", \
+	[POINT_UNMAPPED] = "unmapped", \
+	[POINT_PUT] = "put",
+#include "../points.h"
+
+void peer_pass(enum peer_point point)
+{
+	point_pass(point);
+}
 
 static struct dentry *root;
 static struct dentry *clients;
@@ -140,6 +171,8 @@ static struct platform_device *nonpci;
 
 struct device *peer_dma_device(struct device *dma_device)
 {
+	if (dma_device)
+		peer_watch_mappings(dma_device);
 	switch (READ_ONCE(dma_device_kind)) {
 	case DMA_NULL:
 		return NULL;
@@ -174,6 +207,21 @@ static ssize_t dma_device_write(struct file *file, const char __user *buf,
 }
 DEFINE_SHOW_STORE_ATTRIBUTE(dma_device);
 
+/*
+ * pci_references: "ADDRESS NUMBER" for each PCI device. A client that forgets
+ * one makes the number grow, and the device can never go.
+ */
+static int pci_references_show(struct seq_file *file, void *unused)
+{
+	struct pci_dev *pdev = NULL;
+
+	for_each_pci_dev(pdev)	/* which has a reference itself */
+		seq_printf(file, "%s %u\n", pci_name(pdev),
+			   kref_read(&pdev->dev.kobj.kref) - 1);
+	return 0;
+}
+DEFINE_SHOW_ATTRIBUTE(pci_references);
+
 int peer_debugfs_init(void)
 {
 	/* On a bus of its own, as the auxiliary devices of real NICs are. */
@@ -186,11 +234,16 @@ int peer_debugfs_init(void)
 	debugfs_create_file("umems", 0400, root, NULL, &umems_fops);
 	debugfs_create_file("violations", 0444, root, NULL, &violations_fops);
 	debugfs_create_file("dma_device", 0600, root, NULL, &dma_device_fops);
+	debugfs_create_file("pci_references", 0400, root, NULL,
+			    &pci_references_fops);
+	points_init(root);
+	peer_watch_init(root);
 	return 0;
 }
 
 void peer_debugfs_exit(void)
 {
+	peer_watch_exit();
 	debugfs_remove(root);
 	platform_device_unregister(nonpci);
 }

@@ -125,6 +125,7 @@ static void dma_unmap_and_put(struct peer_umem *peer)
 
 	peer_audit_unmapping(peer);
 	ops->dma_unmap(peer_sgt(peer), peer->context, peer->dma_device);
+	peer_pass(POINT_UNMAPPED);
 	ops->put_pages(peer_sgt(peer), peer->context);
 }
 
@@ -138,6 +139,7 @@ static int map_pages(struct peer_umem *peer)
 	err = get_pages(peer);
 	if (err)
 		return err;
+	peer_pass(POINT_GOT_PAGES);
 	err = dma_map(peer);
 	if (err) {
 		/* No dma_unmap() then, but put_pages() (OFED 25.10). */
@@ -164,11 +166,29 @@ static void count_mapped(struct peer_umem *peer)
 	atomic64_inc(&stats->num_alloc_mrs);
 }
 
+/*
+ * Two locks for lockdep. A client without callback calls its GPU driver under
+ * the one (dma_map, and put_pages in stop): mapping_lock, then the driver's
+ * lock. A client with callback is called by that driver, and invalidates: the
+ * driver's lock, then the other mapping_lock. A client that does both with one
+ * lock can deadlock, and lockdep says so.
+ */
+static void set_lock_class(struct peer_umem *peer)
+{
+	static struct lock_class_key without_callback, with_callback;
+
+	if (peer->client->wants_invalidation)
+		lockdep_set_class(&peer->mapping_lock, &with_callback);
+	else
+		lockdep_set_class(&peer->mapping_lock, &without_callback);
+}
+
 static int map_client(struct peer_umem *peer)
 {
 	struct peer_client *client = peer->client;
 	int err;
 
+	set_lock_class(peer);
 	mutex_lock(&peer->mapping_lock);
 	if (client->wants_invalidation) {
 		/*
@@ -232,6 +252,7 @@ struct ib_umem *ib_umem_get_peer(struct ib_device *ibdev,
 		err = gup_errno;
 		goto uncharge;
 	}
+	peer_pass(POINT_ACQUIRED);
 	/* From here the client's errno is the answer (OFED 25.10). */
 	err = map_client(peer);
 	if (err)
@@ -257,6 +278,7 @@ void ib_umem_activate_invalidation_notifier(struct ib_umem *umem,
 {
 	struct peer_umem *peer = to_peer(umem);
 
+	peer_pass(POINT_MAPPED);
 	if (peer->id == PEER_NO_ID)
 		return;
 	peer->revoke = func;
@@ -343,9 +365,11 @@ int peer_invalidate(void *reg_handle, u64 core_context)
 	xa_unlock(&client->umems);
 
 	if (peer) {
+		peer_pass(POINT_INVALIDATE);
 		invalidate(peer);
 		peer_umem_put(peer);
 	}
+	peer_pass(POINT_INVALIDATED);
 	return 0;
 }
 
@@ -378,6 +402,7 @@ void ib_umem_stop_invalidation_notifier(struct ib_umem *umem)
 	peer->state = PEER_UNMAPPED;
 	mutex_unlock(&peer->mapping_lock);
 
+	peer_pass(POINT_STOPPED);
 	if (client_fences)
 		unmap_from(peer, from);
 }
@@ -397,6 +422,7 @@ void ib_peer_umem_release(struct ib_umem *umem)
 	peer_debugfs_remove_umem(peer);
 	if (peer->id != PEER_NO_ID)
 		xa_erase(&peer->client->umems, peer->id);
+	peer_pass(POINT_PUT);
 	release_client(peer);
 	uncharge(peer);
 	peer_umem_put(peer);

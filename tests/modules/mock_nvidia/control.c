@@ -7,18 +7,22 @@
  *   misuse    in words, the last misuse since the reset
  *   fault     "FUNCTION ERRNO [SKIP [TIMES]]": let SKIP calls pass, then fail
  *             TIMES calls (default 1, 0 = for ever); "clear"
- *   override  "FIELD VALUE": what the next tables and mappings claim; "clear"
+ *   override  "FIELD VALUE": what the next tables and mappings claim; "clear".
+ *             table_ram 1: physical addresses of RAM, as those of coherent GPUs
+ *   reclaim   write anything: persistent pins go that nobody will give back
  *   delay     "FUNCTION MS": sleep at the start of the function, before any
- *             lock is taken; "clear". Also for free_callback (before the
- *             client's callback, with the lock of the driver held) and
- *             get_pages_return (callback armed, caller not yet told).
+ *             lock is taken; "clear" (points.h)
+ *   stop      "FUNCTION": wait there until "clear" (points.h)
+ *             Both also for free_callback and free_callback_return (before and
+ *             after the client's callback, with the lock of the driver held) and
+ *             get_pages_return (callback armed, caller not yet told; a fault
+ *             there is returned after that).
  *   gpuN/     bar1_limit_bytes, fragment, free_bytes
  *
  * FUNCTION is a name without nvidia_p2p_.
  */
 #include <linux/atomic.h>
 #include <linux/debugfs.h>
-#include <linux/delay.h>
 #include <linux/module.h>
 #include <linux/seq_file.h>
 #include <linux/slab.h>
@@ -28,18 +32,19 @@
 
 #include "mock.h"
 
-static const char * const op_names[NR_OPS] = {
-	[OP_GET_PAGES] = "get_pages",
-	[OP_GET_PAGES_PERSISTENT] = "get_pages_persistent",
-	[OP_PUT_PAGES] = "put_pages",
-	[OP_PUT_PAGES_PERSISTENT] = "put_pages_persistent",
-	[OP_DMA_MAP_PAGES] = "dma_map_pages",
-	[OP_DMA_UNMAP_PAGES] = "dma_unmap_pages",
-	[OP_FREE_PAGE_TABLE] = "free_page_table",
-	[OP_FREE_DMA_MAPPING] = "free_dma_mapping",
-	[OP_FREE_CALLBACK] = "free_callback",
+#define POINT_NAMES \
+	[OP_GET_PAGES] = "get_pages", \
+	[OP_GET_PAGES_PERSISTENT] = "get_pages_persistent", \
+	[OP_PUT_PAGES] = "put_pages", \
+	[OP_PUT_PAGES_PERSISTENT] = "put_pages_persistent", \
+	[OP_DMA_MAP_PAGES] = "dma_map_pages", \
+	[OP_DMA_UNMAP_PAGES] = "dma_unmap_pages", \
+	[OP_FREE_PAGE_TABLE] = "free_page_table", \
+	[OP_FREE_DMA_MAPPING] = "free_dma_mapping", \
+	[OP_FREE_CALLBACK] = "free_callback", \
+	[OP_FREE_CALLBACK_RETURN] = "free_callback_return", \
 	[OP_GET_PAGES_RETURN] = "get_pages_return",
-};
+#include "../points.h"
 
 /* Those of the calls are named as the calls. */
 static const char * const counter_names[NR_COUNTERS] = {
@@ -65,6 +70,8 @@ static const char * const override_names[NR_OVERRIDES] = {
 	[OVERRIDE_TABLE_VERSION] = "table_version",
 	[OVERRIDE_TABLE_PAGE_SIZE] = "table_page_size",
 	[OVERRIDE_TABLE_ENTRIES] = "table_entries",
+	[OVERRIDE_TABLE_FLAGS] = "table_flags",
+	[OVERRIDE_TABLE_RAM] = "table_ram",
 	[OVERRIDE_MAPPING_VERSION] = "mapping_version",
 	[OVERRIDE_MAPPING_PAGE_SIZE] = "mapping_page_size",
 	[OVERRIDE_MAPPING_ENTRIES] = "mapping_entries",
@@ -79,10 +86,9 @@ static struct fault {
 	unsigned int skip;
 	unsigned int times;
 	bool forever;
-} faults[NR_CALLS];
+} faults[NR_OPS];
 static DEFINE_SPINLOCK(faults_lock);
 
-static unsigned int delays_ms[NR_OPS];
 static s64 overrides[NR_OVERRIDES];	/* -1: tell the truth */
 
 static struct dentry *root;
@@ -110,15 +116,13 @@ u32 mock_override(enum mock_override what, u32 truth)
 	return value < 0 ? truth : value;
 }
 
-void mock_delay(enum mock_op op)
+void mock_pass(enum mock_op op)
 {
-	unsigned int ms = READ_ONCE(delays_ms[op]);
-
-	if (ms)
-		msleep(ms);
+	point_pass(op);
 }
 
-static int take_fault(enum mock_op op)
+/* The error to return there, or 0. */
+int mock_fault(enum mock_op op)
 {
 	struct fault *fault = &faults[op];
 	int error = 0;
@@ -139,8 +143,8 @@ static int take_fault(enum mock_op op)
 int mock_enter(enum mock_op op)
 {
 	mock_count((enum mock_counter)op);
-	mock_delay(op);
-	return take_fault(op);
+	mock_pass(op);
+	return mock_fault(op);
 }
 
 /* End of the call. */
@@ -156,7 +160,7 @@ static int counters_show(struct seq_file *m, void *unused)
 	int i;
 
 	for (i = 0; i < NR_COUNTERS; i++)
-		seq_printf(m, "%s %lld\n", counter_names[i] ?: op_names[i],
+		seq_printf(m, "%s %lld\n", counter_names[i] ?: point_names[i],
 			   atomic64_read(&counters[i]));
 	for (i = 0; i < NR_GAUGES; i++)
 		seq_printf(m, "%s %lld\n", gauge_names[i],
@@ -191,14 +195,26 @@ static const struct file_operations reset_fops = {
 	.write = reset_write,
 };
 
+static ssize_t reclaim_write(struct file *file, const char __user *ubuf,
+			     size_t count, loff_t *pos)
+{
+	mock_p2p_reclaim();
+	return count;
+}
+
+static const struct file_operations reclaim_fops = {
+	.owner = THIS_MODULE,
+	.write = reclaim_write,
+};
+
 static int fault_show(struct seq_file *m, void *unused)
 {
 	int i;
 
 	spin_lock(&faults_lock);
-	for (i = 0; i < NR_CALLS; i++)
+	for (i = 0; i < NR_OPS; i++)
 		if (faults[i].error)
-			seq_printf(m, "%s %d %u %u\n", op_names[i],
+			seq_printf(m, "%s %d %u %u\n", point_names[i],
 				   faults[i].error, faults[i].skip,
 				   faults[i].forever ? 0 : faults[i].times);
 	spin_unlock(&faults_lock);
@@ -220,7 +236,7 @@ static int fault_command(const char *text)
 	if (sscanf(text, "%31s %i %u %u", name, &fault.error, &fault.skip,
 		   &fault.times) < 2 || !fault.error)
 		return -EINVAL;
-	i = match_string(op_names, NR_CALLS, name);
+	i = match_string(point_names, NR_OPS, name);
 	if (i < 0)
 		return i;
 	fault.forever = !fault.times;
@@ -260,63 +276,16 @@ static int override_command(const char *text)
 	return 0;
 }
 
-static int delay_show(struct seq_file *m, void *unused)
-{
-	int i;
-
-	for (i = 0; i < NR_OPS; i++)
-		if (delays_ms[i])
-			seq_printf(m, "%s %u\n", op_names[i], delays_ms[i]);
-	return 0;
-}
-
-static int delay_command(const char *text)
-{
-	unsigned int ms;
-	char name[32];
-	int i;
-
-	if (!strcmp(text, "clear")) {
-		for (i = 0; i < NR_OPS; i++)
-			WRITE_ONCE(delays_ms[i], 0);
-		return 0;
-	}
-	if (sscanf(text, "%31s %u", name, &ms) != 2)
-		return -EINVAL;
-	i = match_string(op_names, NR_OPS, name);
-	if (i < 0)
-		return i;
-	WRITE_ONCE(delays_ms[i], ms);
-	return 0;
-}
-
-static ssize_t run_command(int (*command)(const char *text),
-			   const char __user *ubuf, size_t count)
-{
-	char *text;
-	int ret;
-
-	if (count > 128)
-		return -EINVAL;
-	text = memdup_user_nul(ubuf, count);
-	if (IS_ERR(text))
-		return PTR_ERR(text);
-	ret = command(strim(text));
-	kfree(text);
-	return ret ?: count;
-}
-
 #define DEFINE_COMMAND(name)						\
 static ssize_t name##_write(struct file *file, const char __user *ubuf,	\
 			    size_t count, loff_t *pos)			\
 {									\
-	return run_command(name##_command, ubuf, count);		\
+	return points_command(ubuf, count, name##_command);		\
 }									\
 DEFINE_SHOW_STORE_ATTRIBUTE(name)
 
 DEFINE_COMMAND(fault);
 DEFINE_COMMAND(override);
-DEFINE_COMMAND(delay);
 
 static int free_bytes_get(void *data, u64 *value)
 {
@@ -371,10 +340,11 @@ void mock_control_init(void)
 	root = debugfs_create_dir(KBUILD_MODNAME, NULL);
 	debugfs_create_file("counters", 0400, root, NULL, &counters_fops);
 	debugfs_create_file("reset", 0200, root, NULL, &reset_fops);
+	debugfs_create_file("reclaim", 0200, root, NULL, &reclaim_fops);
 	debugfs_create_file("misuse", 0400, root, NULL, &misuse_fops);
 	debugfs_create_file("fault", 0600, root, NULL, &fault_fops);
 	debugfs_create_file("override", 0600, root, NULL, &override_fops);
-	debugfs_create_file("delay", 0600, root, NULL, &delay_fops);
+	points_init(root);
 }
 
 void mock_control_exit(void)

@@ -31,6 +31,15 @@ int mock_rm_lock(void)
 	return 0;
 }
 
+/* false: somebody has it. */
+bool mock_rm_trylock(void)
+{
+	if (!mutex_trylock(&rm_mutex))
+		return false;
+	WRITE_ONCE(rm_owner, current);
+	return true;
+}
+
 void mock_rm_unlock(void)
 {
 	WRITE_ONCE(rm_owner, NULL);

@@ -121,6 +121,7 @@ struct mock_alloc {
 };
 
 int mock_rm_lock(void);
+bool mock_rm_trylock(void);
 void mock_rm_unlock(void);
 void mock_rm_assert_held(void);
 
@@ -141,9 +142,10 @@ static inline phys_addr_t mock_frame_phys(const struct mock_alloc *alloc,
 extern const struct file_operations mock_gpu_fops;
 
 void mock_p2p_memory_freed(struct mock_alloc *alloc);
+void mock_p2p_reclaim(void);
 void mock_p2p_exit(void);
 
-/* What can be delayed, and but for the last two made to fail and counted. */
+/* What can be stopped and made to fail, and but for the last three counted. */
 enum mock_op {
 	OP_GET_PAGES,
 	OP_GET_PAGES_PERSISTENT,
@@ -155,6 +157,7 @@ enum mock_op {
 	OP_FREE_DMA_MAPPING,
 	NR_CALLS,
 	OP_FREE_CALLBACK = NR_CALLS,	/* rm lock held, before the client's */
+	OP_FREE_CALLBACK_RETURN,	/* rm lock held, after the client's */
 	OP_GET_PAGES_RETURN,		/* callback armed, caller does not know */
 	NR_OPS
 };
@@ -185,6 +188,8 @@ enum mock_override {
 	OVERRIDE_TABLE_VERSION,
 	OVERRIDE_TABLE_PAGE_SIZE,
 	OVERRIDE_TABLE_ENTRIES,
+	OVERRIDE_TABLE_FLAGS,
+	OVERRIDE_TABLE_RAM,
 	OVERRIDE_MAPPING_VERSION,
 	OVERRIDE_MAPPING_PAGE_SIZE,
 	OVERRIDE_MAPPING_ENTRIES,
@@ -193,7 +198,8 @@ enum mock_override {
 
 int mock_enter(enum mock_op op);
 int mock_leave(int ret);
-void mock_delay(enum mock_op op);
+void mock_pass(enum mock_op op);
+int mock_fault(enum mock_op op);
 void mock_count(enum mock_counter counter);
 void mock_gauge_add(enum mock_gauge gauge, s64 n);
 void mock_misuse(const char *what);

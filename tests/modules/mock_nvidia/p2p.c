@@ -257,6 +257,13 @@ out:
 	return ret;
 }
 
+static phys_addr_t table_address(const struct mock_alloc *alloc, unsigned int i)
+{
+	if (mock_override(OVERRIDE_TABLE_RAM, 0))
+		return ALIGN_DOWN(virt_to_phys((void *)alloc), MOCK_FRAME);
+	return mock_frame_phys(alloc, i);
+}
+
 /* Needs no lock, the pin keeps memory and frames; 550 does it outside RM too. */
 static int table_fill(struct mock_table *t)
 {
@@ -270,7 +277,7 @@ static int table_fill(struct mock_table *t)
 	for (i = 0; i < t->nr; i++) {
 		table->pages[i] = &t->page_array[i];
 		table->pages[i]->physical_address =
-			mock_frame_phys(t->alloc, t->first + i);
+			table_address(t->alloc, t->first + i);
 	}
 
 	table->version = mock_override(OVERRIDE_TABLE_VERSION, table_version);
@@ -279,8 +286,10 @@ static int table_fill(struct mock_table *t)
 	table->entries = mock_override(OVERRIDE_TABLE_ENTRIES, t->nr);
 	table->gpu_uuid = t->alloc->gpu->uuid;
 	/* Tables before 2.0 end in front of this field. */
-	if (table_version >> 16 < 2)
+	if (table->version >> 16 < 2)
 		memset(&table->flags, POISON_INUSE, sizeof(table->flags));
+	else
+		table->flags = mock_override(OVERRIDE_TABLE_FLAGS, 0);
 	return 0;
 }
 
@@ -316,9 +325,31 @@ static void table_discard(struct mock_table *t)
 	}
 }
 
+/*
+ * A failure after all that (issue 557 of open-gpu-kernel-modules): the callback
+ * may have been called meanwhile, and the table be gone. 550 takes no RM lock
+ * once the callback is armed, and we must not wait for it either: a callback
+ * that is under way may wait for our caller. It is that callback then which
+ * ends the table.
+ */
+static void table_disarm(struct nvidia_p2p_page_table *table)
+{
+	struct mock_table *t;
+
+	if (!mock_rm_trylock())
+		return;
+	t = table_find(table);
+	if (t) {
+		table_unpublish(t);
+		table_kill(t);
+	}
+	mock_rm_unlock();
+}
+
 static int get_pages(u64 va, u64 length, struct nvidia_p2p_page_table **out,
 		     void (*free_callback)(void *data), void *data)
 {
+	struct nvidia_p2p_page_table *table;
 	struct mock_table *t;
 	int ret;
 
@@ -336,16 +367,20 @@ static int get_pages(u64 va, u64 length, struct nvidia_p2p_page_table **out,
 	 * Stored before the callback is armed, which may run before we return.
 	 * It is not taken back on failure: 550 leaves a stale pointer.
 	 */
-	*out = &t->table;
+	*out = table = &t->table;
 	ret = table_pin(t, va, length);
 	if (!ret)
 		ret = table_fill(t);
 	if (!ret)
 		ret = table_arm(t);
-	if (ret)
+	if (ret) {
 		table_discard(t);
-	else
-		mock_delay(OP_GET_PAGES_RETURN);
+		return ret;
+	}
+	mock_pass(OP_GET_PAGES_RETURN);
+	ret = mock_fault(OP_GET_PAGES_RETURN);
+	if (ret)
+		table_disarm(table);
 	return ret;
 }
 
@@ -458,6 +493,24 @@ int nvidia_p2p_put_pages_persistent(u64 virtual_address,
 }
 EXPORT_SYMBOL_GPL(nvidia_p2p_put_pages_persistent);
 
+/* What only a restart does in earnest. */
+void mock_p2p_reclaim(void)
+{
+	struct hlist_node *next;
+	struct mock_table *t;
+	unsigned int bucket;
+
+	if (mock_rm_lock())
+		return;
+	hash_for_each_safe(live_tables, bucket, next, t, live) {
+		if (!t->persistent)
+			continue;
+		table_unpublish(t);
+		table_kill(t);
+	}
+	mock_rm_unlock();
+}
+
 /*
  * CliDelThirdPartyP2PVidmemInfo of 550: callback in the freeing thread with the
  * RM lock held, before BAR1 is unmapped and the memory goes. When it returns,
@@ -469,9 +522,10 @@ void mock_p2p_memory_freed(struct mock_alloc *alloc)
 
 	while (!list_empty(&alloc->tables)) {
 		t = list_first_entry(&alloc->tables, struct mock_table, armed);
-		mock_delay(OP_FREE_CALLBACK);
+		mock_pass(OP_FREE_CALLBACK);
 		mock_count(CNT_FREE_CALLBACKS);
 		t->free_callback(t->data);
+		mock_pass(OP_FREE_CALLBACK_RETURN);
 		table_unpublish(t);
 		table_kill(t);
 	}
