@@ -20,6 +20,7 @@ use peermem_logic::{
         Failure, //
     },
     range::PinRange,
+    reason::Reason,
     registration::{
         Life,
         Pages, //
@@ -27,6 +28,10 @@ use peermem_logic::{
 };
 
 use crate::{
+    failures::{
+        self,
+        Stage, //
+    },
     ffi::{
         device::PciDevice,
         helpers,
@@ -42,29 +47,39 @@ use crate::{
             PeerMemoryClient, //
         },
         scatterlist::ScatterList,
-        tickets::Ticket,
+        trace::Call, //
     },
+    measured::{
+        timed,
+        Device,
+        Measured, //
+    },
+    peers,
     registration::{
+        Client,
         Registration,
-        Revocation, //
+        Request, //
+    },
+    stats::{
+        SETTINGS,
+        STATS, //
     },
 };
 
-/// The client for NVIDIA GPU memory, with pins of kind `P`.
-pub(crate) struct NvMem<P>(PhantomData<P>);
+/// The client for NVIDIA GPU memory, with pins of kind `P`; `NC` if it stands beside another.
+pub(crate) struct NvMem<P, const NC: bool>(PhantomData<P>);
+
+impl<P, const NC: bool> NvMem<P, NC> {
+    const CLIENT: Client = if NC { Client::NvMemNc } else { Client::NvMem };
+}
 
 /// A kind of pin, and how a registration gets one.
 pub(crate) trait Pinning: Pages<Device = PciDevice, List = ScatterList> {
     /// Whether the application can free the memory while it is pinned.
     const REVOCABLE: bool;
 
-    /// Pins `range`, and makes the registration of `size` bytes at `addr` that owns the pin.
-    fn register(
-        range: PinRange,
-        addr: u64,
-        size: u64,
-        module: ModuleRef,
-    ) -> Result<Arc<Registration<Self>>, PinError>;
+    /// Pins what is asked for, and makes the registration that owns the pin.
+    fn register(request: Request) -> Result<Arc<Registration<Measured<Self>>>, PinError>;
 }
 
 /// 4 GiB: of this many pages, a try with the first is cheap in comparison.
@@ -75,45 +90,49 @@ const NO_MEMORY: PinError = PinError::Failed(Failure::NoMemory);
 impl Pinning for PinnedPages {
     const REVOCABLE: bool = false;
 
-    fn register(
-        range: PinRange,
-        addr: u64,
-        size: u64,
-        module: ModuleRef,
-    ) -> Result<Arc<Registration<Self>>, PinError> {
-        let life = Life::acquired(Self::pin(range)?);
-        let registration = Registration::new(addr, size, life, None, module);
-        Arc::pin_init(registration, GFP_KERNEL).map_err(|_| NO_MEMORY)
+    fn register(request: Request) -> Result<Arc<Registration<Measured<Self>>>, PinError> {
+        let range = request.range;
+        let pages = timed(&STATS.pin, || Self::pin(range))?;
+        let gpu = peers::gpu(&pages.gpu());
+        let (client, size) = (request.client.stats(), request.size);
+        let pages = Measured::new(pages, range.len(), gpu.clone(), client, size);
+        let registration = Registration::new(request, Life::acquired(pages), None);
+        let registration = Arc::pin_init(registration, GFP_KERNEL).map_err(|_| NO_MEMORY)?;
+        registration.set_gpu(gpu);
+        let id = registration.id();
+        if id.open(registration.clone()).is_err() {
+            registration.release();
+            return Err(NO_MEMORY);
+        }
+        Ok(registration)
     }
 }
 
 impl Pinning for RevocablePages {
     const REVOCABLE: bool = true;
 
-    fn register(
-        range: PinRange,
-        addr: u64,
-        size: u64,
-        module: ModuleRef,
-    ) -> Result<Arc<Registration<Self>>, PinError> {
+    fn register(request: Request) -> Result<Arc<Registration<Measured<Self>>>, PinError> {
+        let range = request.range;
         // The addresses of a large range take much memory: not for a range that is nobody's.
         if range.pages() > MANY_PAGES && !is_gpu_memory(range) {
             return Err(PinError::NotGpuMemory);
         }
         let invalidation = Invalidation::get().ok_or(PinError::NotGpuMemory)?;
-        let ticket = Ticket::new();
-        let revocation = Revocation::new(ticket, invalidation);
+        let (client, size) = (request.client.stats(), request.size);
         // The callback can come before the pin is known here: it finds the registration, and waits.
-        let registration = Registration::new(addr, size, Life::pinning(), Some(revocation), module);
+        let registration = Registration::new(request, Life::pinning(), Some(invalidation));
         let registration = Arc::pin_init(registration, GFP_KERNEL).map_err(|_| NO_MEMORY)?;
-        ticket.open(registration.clone()).map_err(|_| NO_MEMORY)?;
-        match Self::pin(range, ticket) {
+        let id = registration.id();
+        id.open(registration.clone()).map_err(|_| NO_MEMORY)?;
+        match timed(&STATS.pin, || Self::pin(range, id)) {
             Err(error) => {
                 registration.pin_failed();
                 Err(error)
             }
             Ok((pages, usable)) => {
-                registration.pinned(pages);
+                let gpu = peers::gpu(&pages.gpu());
+                registration.set_gpu(gpu.clone());
+                registration.pinned(Measured::new(pages, range.len(), gpu, client, size));
                 usable.map_err(|failure| {
                     registration.release();
                     PinError::Failed(failure)
@@ -124,15 +143,17 @@ impl Pinning for RevocablePages {
     }
 }
 
-impl<P: Pinning> PeerMemoryClient for NvMem<P>
+impl<P: Pinning, const NC: bool> PeerMemoryClient for NvMem<P, NC>
 where
-    Registration<P>: Send + Sync + 'static,
+    Registration<Measured<P>>: Send + Sync + 'static,
 {
+    const NAME: &'static CStr = Self::CLIENT.name();
+
     const REVOCABLE: bool = P::REVOCABLE;
 
-    type Registration = Registration<P>;
+    type Registration = Registration<Measured<P>>;
 
-    fn acquire(addr: u64, size: u64) -> Claim<Arc<Registration<P>>> {
+    fn acquire(addr: u64, size: u64) -> Claim<Arc<Self::Registration>> {
         let Some(range) = PinRange::covering(addr, size) else {
             return Claim::NotMine;
         };
@@ -140,55 +161,110 @@ where
         let Some(module) = ModuleRef::get() else {
             return Claim::NotMine;
         };
-        match P::register(range, addr, size, module) {
-            Ok(registration) => Claim::Mine(registration),
-            Err(PinError::NotGpuMemory) => Claim::NotMine,
+        let call = Call::begin();
+        let request = Request::new(addr, size, range, Self::CLIENT, module);
+        match P::register(request).and_then(admit) {
+            Ok(registration) => {
+                call.acquire(registration.id().number(), addr, size, range.pages(), Ok(()));
+                Claim::Mine(registration)
+            }
+            Err(PinError::NotGpuMemory) => not_mine(),
             Err(PinError::Failed(failure)) => {
-                if failure.errno() == Errno::ENOMEM && !is_gpu_memory(range) {
-                    return Claim::NotMine;
+                let limit = matches!(failure, Failure::Limit);
+                if failure.errno() == Errno::ENOMEM && !limit && !is_gpu_memory(range) {
+                    return not_mine();
                 }
-                Claim::Refused(report("registration", size, failure))
+                let errno = report(Stage::Acquire, size, failure);
+                call.acquire(0, addr, size, range.pages(), Err(errno));
+                Claim::Refused(errno)
             }
         }
     }
 
     fn get_pages(
-        registration: &Registration<P>,
+        registration: &Self::Registration,
         addr: u64,
         size: u64,
         core_context: u64,
     ) -> Result<(), Errno> {
-        registration
+        let call = Call::begin();
+        let result = registration
             .get_pages(addr, size, core_context)
-            .map_err(|failure| report("registration", size, failure))
+            .map_err(|failure| report(Stage::GetPages, size, failure));
+        call.get_pages(registration.id().number(), size, result);
+        result
     }
 
     fn dma_map(
-        registration: &Registration<P>,
+        registration: &Self::Registration,
         device: Option<PciDevice>,
         publish: impl FnOnce(&ScatterList),
     ) -> Result<(), Errno> {
-        registration
-            .dma_map(device, publish)
-            .map_err(|failure| report("registration", registration.size(), failure))
+        let call = Call::begin();
+        let size = registration.request().size;
+        let mut entries = 0;
+        let result = device
+            .ok_or(Failure::NotPciDevice)
+            .and_then(|device| {
+                let device = Device::new(device);
+                registration.set_device(device.peer().cloned());
+                registration.dma_map(device, |list| {
+                    entries = list.entries();
+                    publish(list);
+                })
+            })
+            .map_err(|failure| report(Stage::DmaMap, size, failure));
+        call.dma_map(registration.id().number(), size, entries, result);
+        result
     }
 
-    fn dma_unmap(registration: &Registration<P>) -> Result<(), Errno> {
-        registration
+    fn dma_unmap(registration: &Self::Registration) -> Result<(), Errno> {
+        let call = Call::begin();
+        let size = registration.request().size;
+        let result = registration
             .dma_unmap()
-            .map_err(|failure| report("deregistration", registration.size(), failure))
+            .map_err(|failure| report(Stage::DmaUnmap, size, failure));
+        call.dma_unmap(registration.id().number(), size, result);
+        result
     }
 
-    fn put_pages(registration: &Registration<P>) {
+    fn put_pages(registration: &Self::Registration) {
+        let call = Call::begin();
+        let size = registration.request().size;
         // The core does not want to know; `release` makes up for it.
-        let _ = registration
+        let result = registration
             .put_pages()
-            .map_err(|failure| report("deregistration", registration.size(), failure));
+            .map_err(|failure| report(Stage::PutPages, size, failure));
+        call.put_pages(registration.id().number(), size, result);
     }
 
-    fn release(registration: &Registration<P>) {
+    fn release(registration: &Self::Registration) {
+        let call = Call::begin();
         registration.release();
+        call.release(registration.id().number(), registration.request().size);
     }
+}
+
+/// A claim of nothing, counted.
+fn not_mine<R>() -> Claim<R> {
+    STATS.not_gpu_memory.add(1);
+    Claim::NotMine
+}
+
+/// Lets a pinned registration pass, if the administrator does.
+fn admit<P: Pinning>(
+    registration: Arc<Registration<Measured<P>>>,
+) -> Result<Arc<Registration<Measured<P>>>, PinError> {
+    let limit = SETTINGS.max_pinned_bytes();
+    let failure = if SETTINGS.draining() {
+        Failure::Drain
+    } else if limit != 0 && STATS.pinned_bytes.get() > limit {
+        Failure::Limit
+    } else {
+        return Ok(registration);
+    };
+    registration.release();
+    Err(PinError::Failed(failure))
 }
 
 /// Whether `range`, for which memory ran out, begins with GPU memory of this process at all.
@@ -203,12 +279,13 @@ fn is_gpu_memory(range: PinRange) -> bool {
 }
 
 /// Tells the administrator why something failed, and returns what the application sees.
-fn report(what: &str, size: u64, failure: Failure) -> Errno {
+fn report(stage: Stage, size: u64, failure: Failure) -> Errno {
     let errno = failure.errno();
+    failures::note(stage, size, errno, Reason::of(failure));
     if helpers::may_log_failure() {
         pr_warn!(
             "{} of {} bytes by process {} failed: {} (error {})\n",
-            what,
+            stage.what(),
             size,
             current!().tgid(),
             format_args!("{failure}"),

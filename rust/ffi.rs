@@ -5,12 +5,16 @@
 //! Each file wraps one thing of the outside in safe types that clean up after themselves; what the
 //! module *does* is decided above, in `client` and `registration`.
 
+pub(crate) mod clock;
+pub(crate) mod debugfs;
 pub(crate) mod device;
+pub(crate) mod globals;
 pub(crate) mod helpers;
 pub(crate) mod module;
 pub(crate) mod nvidia_p2p;
 pub(crate) mod peer_memory;
-mod process;
+pub(crate) mod process;
 pub(crate) mod providers;
 pub(crate) mod scatterlist;
-pub(crate) mod tickets;
+pub(crate) mod sysfs;
+pub(crate) mod trace;

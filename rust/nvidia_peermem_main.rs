@@ -6,9 +6,22 @@
 //! RDMA core -> `ffi::peer_memory` -> `client` -> `registration` -> `ffi::nvidia_p2p` -> GPU driver,
 //! and back comes a scatterlist of DMA addresses (`ffi::scatterlist`).
 
+/// `write!` for what the kernel crate can print, such as its `CStr`.
+macro_rules! put {
+    ($to:expr, $($args:tt)*) => {
+        $to.write_fmt(::kernel::prelude::fmt!($($args)*))
+    };
+}
+
 mod client;
+mod control;
+mod failures;
 mod ffi;
+mod measured;
+mod peers;
 mod registration;
+mod registry;
+mod stats;
 
 use kernel::{
     fmt,
@@ -17,14 +30,17 @@ use kernel::{
 
 use crate::{
     client::NvMem,
+    control::{
+        debugfs,
+        sysfs::Sysfs, //
+    },
     ffi::{
+        debugfs::Directory,
+        globals::Globals,
         helpers,
         nvidia_p2p::{
             persistent::PinnedPages,
-            revocable::{
-                Callbacks,
-                RevocablePages, //
-            },
+            revocable::RevocablePages, //
         },
         peer_memory::{
             RegisterError,
@@ -35,6 +51,7 @@ use crate::{
             PeerMemory, //
         },
     },
+    registration::Client,
 };
 
 module! {
@@ -45,62 +62,66 @@ module! {
     license: "GPL",
 }
 
-/// What lives as long as the module is loaded, with what depends on it in front of it.
+/// What lives as long as the module is loaded. Each field depends on those that follow it.
 struct NvidiaPeermem {
-    _revocable: Option<Registered<NvMem<RevocablePages>>>,
-    _persistent: Registered<NvMem<PinnedPages>>,
-    _callbacks: Option<Callbacks>,
+    _clients: Clients,
+    _debugfs: Directory,
+    _sysfs: Sysfs,
+    _globals: Globals,
 }
 
-// NCCL, UCX and NVSHMEM look for this name where the core shows clients in sysfs.
-const NAME: &CStr = c"nv_mem";
-// Beside a revocable client, for memory that must not be revoked, as NVIDIA's module calls it.
-const NAME_NC: &CStr = c"nv_mem_nc";
+/// What the peer-memory core knows of us.
+enum Clients {
+    /// One client, whose pins stay until deregistration.
+    Persistent { _nv_mem: Registered<NvMem<PinnedPages, false>> },
+    /// One whose pins end when the memory is freed, and, for RDMA objects that cannot bear that, one
+    /// whose pins stay.
+    Revocable {
+        _nv_mem: Registered<NvMem<RevocablePages, false>>,
+        _nv_mem_nc: Registered<NvMem<PinnedPages, true>>,
+    },
+}
 
 impl kernel::Module for NvidiaPeermem {
     fn init(_module: &'static ThisModule) -> Result<Self> {
         let parameters = Parameters::read()?;
         let driver = GpuDriver::find().map_err(refuse)?;
         let core = PeerMemory::find().map_err(refuse)?;
-        let this = if parameters.persistent {
-            Self::persistent(core)
-        } else {
-            Self::revocable(core, parameters.old_core)
-        }
-        .map_err(refuse)?;
+        let globals = Globals::init();
+        let sysfs = Sysfs::new(parameters.mode(), driver, core, parameters.clients())
+            .inspect_err(|_| pr_err!("not loaded: cannot make /sys/kernel/nvidia_peermem\n"))?;
+        let debugfs = debugfs::create();
+        let clients = Clients::register(&parameters, core).map_err(refuse)?;
         let (driver, core) = (driver.name(), core.name());
         pr_info!(
             "{} (Rust): {}; GPU driver {}, peer-memory core {}\n",
             helpers::version(),
-            parameters.clients(),
+            parameters.described(),
             driver,
             core
         );
-        Ok(this)
+        Ok(Self {
+            _clients: clients,
+            _debugfs: debugfs,
+            _sysfs: sysfs,
+            _globals: globals,
+        })
     }
 }
 
-impl NvidiaPeermem {
-    /// One client, whose pins stay until deregistration.
-    fn persistent(core: PeerMemory) -> Result<Self, RegisterError> {
-        Ok(Self {
-            _revocable: None,
-            _persistent: Registered::new(core, NAME, false)?,
-            _callbacks: None,
-        })
-    }
-
-    /// Two clients: one whose pins end when the memory is freed, and, for RDMA objects that cannot
-    /// bear that, one whose pins stay.
-    fn revocable(core: PeerMemory, old_core: bool) -> Result<Self, RegisterError> {
-        let callbacks = Callbacks::new();
-        let revocable = Registered::new(core, NAME, !old_core)?;
-        let persistent = Registered::new(core, NAME_NC, false)?;
-        revocable.open();
-        Ok(Self {
-            _revocable: Some(revocable),
-            _persistent: persistent,
-            _callbacks: Some(callbacks),
+impl Clients {
+    fn register(parameters: &Parameters, core: PeerMemory) -> Result<Self, RegisterError> {
+        if parameters.persistent {
+            return Ok(Self::Persistent {
+                _nv_mem: Registered::new(core, false)?,
+            });
+        }
+        let nv_mem = Registered::new(core, !parameters.old_core)?;
+        let nv_mem_nc = Registered::new(core, false)?;
+        nv_mem.open();
+        Ok(Self::Revocable {
+            _nv_mem: nv_mem,
+            _nv_mem_nc: nv_mem_nc,
         })
     }
 }
@@ -121,8 +142,26 @@ impl Parameters {
         })
     }
 
+    /// As sysfs shows it.
+    fn mode(&self) -> &'static CStr {
+        if self.persistent {
+            c"persistent"
+        } else {
+            c"revocable"
+        }
+    }
+
+    /// The clients that there will be.
+    fn clients(&self) -> &'static [Client] {
+        if self.persistent {
+            &[Client::NvMem]
+        } else {
+            &[Client::NvMem, Client::NvMemNc]
+        }
+    }
+
     /// What the log says at load.
-    fn clients(&self) -> &'static str {
+    fn described(&self) -> &'static str {
         if self.persistent {
             "client nv_mem with persistent pins"
         } else {

@@ -3,13 +3,17 @@
 //! One memory registration, as the kernel has it: `peermem_logic::registration` with kernel locks.
 
 use kernel::{
-    new_condvar, new_mutex,
+    current,
+    fmt,
+    new_condvar,
+    new_mutex,
     prelude::*,
     sync::{
         atomic::{
             Atomic,
             Relaxed, //
         },
+        Arc,
         CondVar,
         Mutex, //
     },
@@ -17,19 +21,32 @@ use kernel::{
 };
 use peermem_logic::{
     errno::Failure,
+    range::PinRange,
     registration::{
         self,
+        Found,
         Life,
         Pages, //
     },
 };
 
-use crate::ffi::{
-    module::ModuleRef,
-    peer_memory::Invalidation,
-    tickets::{
-        Revoke,
-        Ticket, //
+use crate::{
+    ffi::{
+        clock::Moment,
+        module::ModuleRef,
+        peer_memory::Invalidation,
+        process::Name,
+        scatterlist::ScatterList,
+        trace::Call, //
+    },
+    peers::Peer,
+    registry::{
+        Id,
+        Registered, //
+    },
+    stats::{
+        ClientStats,
+        STATS, //
     },
 };
 
@@ -73,28 +90,67 @@ impl<T: Unpin> registration::Monitor for Monitor<T> {
     }
 }
 
-/// What the end of the memory takes, for a registration that can lose it.
-pub(crate) struct Revocation {
-    /// What the GPU driver knows the registration by.
-    pub(crate) ticket: Ticket,
-    /// How the core is told.
-    pub(crate) invalidation: Invalidation,
-    /// The task that runs the free callback, as a number; 0 if none does.
-    revoker: Atomic<usize>,
+/// Who registers what, and with which client.
+pub(crate) struct Request {
+    /// The range as the user gave it, in bytes and not rounded.
+    pub(crate) addr: u64,
+    pub(crate) size: u64,
+    pub(crate) range: PinRange,
+    pub(crate) client: Client,
+    pub(crate) pid: i32,
+    pub(crate) comm: Name,
+    since: Moment,
+    // The last to be dropped.
+    module: ModuleRef,
 }
 
-impl Revocation {
-    pub(crate) fn new(ticket: Ticket, invalidation: Invalidation) -> Self {
+impl Request {
+    /// The current process's, for `size` bytes at `addr`, which `range` covers.
+    pub(crate) fn new(
+        addr: u64,
+        size: u64,
+        range: PinRange,
+        client: Client,
+        module: ModuleRef,
+    ) -> Self {
         Self {
-            ticket,
-            invalidation,
-            revoker: Atomic::new(0),
+            addr,
+            size,
+            range,
+            client,
+            pid: current!().tgid(),
+            comm: Name::current(),
+            since: Moment::now(),
+            module,
+        }
+    }
+}
+
+/// A client.
+#[derive(Clone, Copy)]
+pub(crate) enum Client {
+    /// The one for memory regions.
+    NvMem,
+    /// Beside a revocable one, for memory that must not be revoked.
+    NvMemNc,
+}
+
+impl Client {
+    /// Its name in the core, as with NVIDIA's module. NCCL, UCX and NVSHMEM look for `nv_mem` where
+    /// the core shows clients in sysfs.
+    pub(crate) const fn name(self) -> &'static CStr {
+        match self {
+            Self::NvMem => c"nv_mem",
+            Self::NvMemNc => c"nv_mem_nc",
         }
     }
 
-    /// Whether the current task is the one that runs the free callback.
-    fn is_ours(&self) -> bool {
-        self.revoker.load(Relaxed) == Task::current_raw().addr()
+    /// Its figures.
+    pub(crate) fn stats(self) -> &'static ClientStats {
+        match self {
+            Self::NvMem => &STATS.client,
+            Self::NvMemNc => &STATS.client_nc,
+        }
     }
 }
 
@@ -104,37 +160,62 @@ impl Revocation {
 /// The lock is never held while the GPU driver or the core is called.
 #[pin_data]
 pub(crate) struct Registration<P: Pages> {
-    /// The range as the user gave it, in bytes and not rounded.
-    addr: u64,
-    size: u64,
-    revocation: Option<Revocation>,
+    /// What the GPU driver knows it by, if its pin is revocable.
+    id: Id,
+    /// How the core is told of the end of the memory, if its pin is revocable.
+    invalidation: Option<Invalidation>,
+    /// The task that runs the free callback, as a number; 0 if none does.
+    revoker: Atomic<usize>,
     #[pin]
     life: Monitor<Life<P>>,
+    #[pin]
+    peers: Mutex<Peers>,
     // The last to be dropped.
-    module: ModuleRef,
+    request: Request,
 }
 
-impl<P: Pages> Registration<P> {
-    /// The registration of `size` bytes at `addr`, with what it has so far.
+/// Where the memory is, and which device has it. Nobody waits for this lock in a free callback.
+#[derive(Default)]
+struct Peers {
+    gpu: Option<Arc<Peer>>,
+    device: Option<Arc<Peer>>,
+}
+
+impl<P: Pages<List = ScatterList>> Registration<P> {
+    /// A registration with what it has so far.
     pub(crate) fn new(
-        addr: u64,
-        size: u64,
+        request: Request,
         life: Life<P>,
-        revocation: Option<Revocation>,
-        module: ModuleRef,
+        invalidation: Option<Invalidation>,
     ) -> impl PinInit<Self> {
         pin_init!(Self {
-            addr,
-            size,
-            revocation,
+            id: Id::new(),
+            invalidation,
+            revoker: Atomic::new(0),
             life <- Monitor::new(life),
-            module,
+            peers <- new_mutex!(Peers::default(), "nvidia_peermem_registration_peers"),
+            request,
         })
     }
 
-    /// Length of the range in bytes, as the user gave it.
-    pub(crate) fn size(&self) -> u64 {
-        self.size
+    /// Its number.
+    pub(crate) fn id(&self) -> Id {
+        self.id
+    }
+
+    /// What was asked for.
+    pub(crate) fn request(&self) -> &Request {
+        &self.request
+    }
+
+    /// Notes the GPU, for debugfs.
+    pub(crate) fn set_gpu(&self, gpu: Option<Arc<Peer>>) {
+        self.peers.lock().gpu = gpu;
+    }
+
+    /// Notes the RDMA device, for debugfs.
+    pub(crate) fn set_device(&self, device: Option<Arc<Peer>>) {
+        self.peers.lock().device = device;
     }
 
     /// See [`registration::pinned`].
@@ -145,12 +226,12 @@ impl<P: Pages> Registration<P> {
     /// See [`registration::pin_failed`].
     pub(crate) fn pin_failed(&self) {
         registration::pin_failed(&self.life);
-        self.close_ticket();
+        self.id.close();
     }
 
     /// See [`registration::get_pages`]. The range must be that of `acquire`.
     pub(crate) fn get_pages(&self, addr: u64, size: u64, core_context: u64) -> Result<(), Failure> {
-        if (addr, size) != (self.addr, self.size) {
+        if (addr, size) != (self.request.addr, self.request.size) {
             return Err(Failure::Contract);
         }
         registration::get_pages(&self.life, core_context)
@@ -159,10 +240,9 @@ impl<P: Pages> Registration<P> {
     /// See [`registration::dma_map`]. Sleeps.
     pub(crate) fn dma_map(
         &self,
-        device: Option<P::Device>,
+        device: P::Device,
         publish: impl FnOnce(&P::List),
     ) -> Result<(), Failure> {
-        let device = device.ok_or(Failure::NotPciDevice)?;
         registration::dma_map(&self.life, device, publish)
     }
 
@@ -180,39 +260,71 @@ impl<P: Pages> Registration<P> {
     pub(crate) fn release(&self) {
         // Old cores release from within the invalidation. Then the callback does the rest: to wait
         // for it here would be to wait for ourselves.
-        if self.revocation.as_ref().is_some_and(Revocation::is_ours) {
+        if self.revoker.load(Relaxed) == Task::current_raw().addr() {
             return;
         }
+        // While the GPU driver may ask for it, its number keeps it, and it the module.
         if registration::release(&self.life) {
-            self.close_ticket();
+            self.id.close();
         }
     }
 
-    /// The GPU driver will not ask for this registration again. While it may, the ticket keeps the
-    /// registration, and that the module.
-    fn close_ticket(&self) {
-        if let Some(revocation) = &self.revocation {
-            revocation.ticket.close();
-        }
+    /// Calls back into the core, which may have let go of the registration already.
+    fn freed(&self) -> Found {
+        self.revoker.store(Task::current_raw().addr(), Relaxed);
+        let found = registration::freed(&self.life, |core_context| {
+            if let Some(invalidation) = self.invalidation {
+                invalidation.invalidate(core_context, &self.request.module);
+            }
+        });
+        self.revoker.store(0, Relaxed);
+        found
     }
 }
 
-impl<P: Pages> Revoke for Registration<P>
+impl<P: Pages<List = ScatterList>> Registered for Registration<P>
 where
     Self: Send + Sync,
 {
     fn revoke(&self) {
-        if let Some(revocation) = &self.revocation {
-            revocation
-                .revoker
-                .store(Task::current_raw().addr(), Relaxed);
-            registration::freed(&self.life, |core_context| {
-                revocation
-                    .invalidation
-                    .invalidate(core_context, &self.module);
-            });
-            revocation.revoker.store(0, Relaxed);
-            revocation.ticket.close();
+        let call = Call::begin();
+        self.request.client.stats().num_free_callbacks.add(1);
+        let found = self.freed();
+        match found {
+            Found::Mapped => STATS.invalidations.add(1),
+            Found::Unmapped => STATS.freed_unmapped.add(1),
+            Found::Late => STATS.late_callbacks.add(1),
         }
+        self.id.close();
+        call.free_callback(self.id.number(), self.request.size, found == Found::Mapped);
+    }
+
+    fn describe(&self, to: &mut dyn fmt::Write) -> fmt::Result {
+        let request = &self.request;
+        let (state, entries) = {
+            let life = self.life.value.lock();
+            (life.state(), life.list().map_or(0, ScatterList::entries))
+        };
+        put!(to, "id={} pid={} client={}", self.id.number(), request.pid, request.client.name())?;
+        {
+            let peers = self.peers.lock();
+            for (key, peer) in [("gpu", &peers.gpu), ("device", &peers.device)] {
+                match peer {
+                    Some(peer) => put!(to, " {}={}", key, peer.name)?,
+                    None => put!(to, " {}=-", key)?,
+                }
+            }
+        }
+        put!(
+            to,
+            " address={:#x} length={} pages={} entries={} state={} age_ms={} comm={}",
+            request.addr,
+            request.size,
+            request.range.pages(),
+            entries,
+            state.name(),
+            request.since.elapsed() / 1_000_000,
+            request.comm
+        )
     }
 }

@@ -9,6 +9,7 @@ use core::ptr::NonNull;
 use kernel::{
     bindings,
     container_of,
+    fmt,
     prelude::*, //
 };
 use peermem_logic::{
@@ -88,7 +89,8 @@ pub(super) struct MmioMappings {
     runs: KVVec<Run>,
 }
 
-const BOTH_WAYS: bindings::dma_data_direction = bindings::dma_data_direction::DMA_BIDIRECTIONAL;
+const BOTH_WAYS: bindings::dma_data_direction =
+    bindings::dma_data_direction::DMA_BIDIRECTIONAL;
 
 impl MmioMappings {
     /// Maps each of the physical `ranges`, as one piece. Sleeps.
@@ -142,5 +144,41 @@ impl Drop for MmioMappings {
                 );
             }
         }
+    }
+}
+
+/// The address of a PCI device, as in sysfs: `0000:17:00.0`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct PciName([u8; Self::LEN]);
+
+impl PciName {
+    /// With a domain of 32 bits, and a NUL.
+    pub(super) const LEN: usize = 20;
+
+    /// That of `device`.
+    pub(crate) fn of(device: &PciDevice) -> Self {
+        let mut name = [0; Self::LEN];
+        // SAFETY: By the type invariant the device is alive; there is room for a name.
+        unsafe { helpers::peermem_helper_dev_name(device.0.as_ptr(), &mut name) };
+        Self(name)
+    }
+
+    /// That of the device that has this physical address in one of its BARs, or "unknown". Sleeps.
+    pub(crate) fn of_address(address: u64) -> Self {
+        let mut name = [0; Self::LEN];
+        // SAFETY: There is room for a name.
+        unsafe { helpers::peermem_helper_pci_name_at(address, &mut name) };
+        Self(name)
+    }
+
+    /// It as a C string.
+    pub(crate) fn as_c_str(&self) -> &CStr {
+        CStr::from_bytes_until_nul(&self.0).unwrap_or_default()
+    }
+}
+
+impl fmt::Display for PciName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self.as_c_str(), f)
     }
 }

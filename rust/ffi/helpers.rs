@@ -7,6 +7,11 @@ use kernel::{
     prelude::*, //
 };
 
+use super::{
+    device::PciName,
+    process::Name, //
+};
+
 /// `IB_PEER_MEMORY_VER_MAX`: room for a version, with its NUL.
 pub(super) const VERSION_MAX: usize = 16;
 
@@ -25,6 +30,27 @@ unsafe extern "C" {
         dev: *mut bindings::device,
         addr: bindings::dma_addr_t,
     ) -> c_int;
+    pub(super) fn peermem_helper_comm(name: *mut [u8; Name::LEN]);
+    pub(super) fn peermem_helper_dev_name(dev: *mut bindings::device, name: *mut [u8; PciName::LEN]);
+    pub(super) fn peermem_helper_pci_name_at(addr: u64, name: *mut [u8; PciName::LEN]);
+    pub(super) fn peermem_helper_sysfs_file(
+        kobj: *mut bindings::kobject,
+        attr: *mut bindings::kobj_attribute,
+        name: *const c_char,
+        mode: bindings::umode_t,
+        show: unsafe extern "C" fn(
+            *mut bindings::kobject,
+            *mut bindings::kobj_attribute,
+            *mut c_char,
+        ) -> isize,
+        store: unsafe extern "C" fn(
+            *mut bindings::kobject,
+            *mut bindings::kobj_attribute,
+            *const c_char,
+            usize,
+        ) -> isize,
+    ) -> c_int;
+    safe fn peermem_helper_log_ns() -> u64;
     safe fn peermem_helper_wait_for_callbacks();
     safe fn peermem_helper_driver_enter();
     safe fn peermem_helper_driver_leave();
@@ -60,6 +86,11 @@ pub(crate) fn may_log_failure() -> bool {
 /// Whether the kernel log may take another line about something the GPU driver did not take back.
 pub(super) fn may_log_leak() -> bool {
     peermem_helper_may_log_leak()
+}
+
+/// Nanoseconds on the clock of the kernel log.
+pub(super) fn log_ns() -> u64 {
+    peermem_helper_log_ns()
 }
 
 /// Waits until each task was seen outside of the kernel, or asleep of its own will. Sleeps.

@@ -46,7 +46,7 @@ impl Drop for ModuleRef {
         // SAFETY: By the type invariant there is a reference to give back. Our code cannot vanish
         // before the caller of our callback has control again: in calls of the peer-memory core,
         // unloading first unregisters the client, which waits for them; in calls of the GPU driver
-        // it waits when it drops `Callbacks`.
+        // it waits when it drops `Globals`.
         unsafe { bindings::module_put(this_module::<crate::LocalModule>().as_ptr()) };
     }
 }

@@ -19,9 +19,17 @@ use kernel::{
 use peermem_logic::{
     errno::{
         self,
+        Errno,
         Failure, //
     },
     range::PinRange,
+    reason::Reason, //
+};
+
+use super::helpers;
+use crate::failures::{
+    self,
+    Stage, //
 };
 
 /// `NVIDIA_P2P_PAGE_SIZE_64KB` of `enum nvidia_p2p_page_size_type`.
@@ -43,7 +51,7 @@ pub(super) struct PageTable {
     page_size: u32,
     pages: *const *const Page,
     entries: u32,
-    gpu_uuid: *mut u8,
+    gpu_uuid: *const [u8; GpuIdentity::UUID_LEN],
 }
 
 /// `struct nvidia_p2p_page_table` of the versions of which `errno::page_table_has_flags` is true.
@@ -119,6 +127,25 @@ extern "C" {
     ) -> c_int;
 }
 
+/// What tells one GPU from another, and where it is.
+#[derive(Clone, Copy)]
+pub(crate) struct GpuIdentity {
+    pub(crate) uuid: [u8; Self::UUID_LEN],
+    /// Physical address of a page of its memory.
+    pub(crate) address: u64,
+}
+
+impl GpuIdentity {
+    /// `NVIDIA_P2P_GPU_UUID_LEN`.
+    pub(crate) const UUID_LEN: usize = 16;
+
+    /// For a page table that cannot be read.
+    pub(super) const UNKNOWN: Self = Self {
+        uuid: [0; Self::UUID_LEN],
+        address: 0,
+    };
+}
+
 /// Why there is no pin.
 pub(crate) enum PinError {
     /// The range is no GPU memory of the calling process.
@@ -144,4 +171,34 @@ unsafe fn check_table(table: *const PageTable, range: PinRange) -> Result<(), Fa
         return Err(Failure::PageTableShape);
     }
     Ok(())
+}
+
+/// The GPU that a page table is about.
+///
+/// # Safety
+///
+/// As for [`check_table`], which must have found nothing wrong.
+unsafe fn identity(table: *const PageTable) -> GpuIdentity {
+    // SAFETY: By the safety requirements the table has this layout, at least one page, and, if the
+    // pointers are set, a UUID.
+    unsafe {
+        let table = &*table;
+        GpuIdentity {
+            uuid: table.gpu_uuid.as_ref().copied().unwrap_or_default(),
+            address: match table.pages.as_ref() {
+                Some(first) if !first.is_null() => (**first).physical_address,
+                _ => 0,
+            },
+        }
+    }
+}
+
+/// Notes what the GPU driver answered when it was given something back. True if it did not take
+/// it, and there is room for a line about it in the log.
+fn note_leak(ret: c_int, stage: Stage, bytes: u64, reason: Reason) -> bool {
+    if ret == 0 {
+        return false;
+    }
+    failures::note(stage, bytes, Errno::from_driver(ret), reason);
+    helpers::may_log_leak()
 }

@@ -51,6 +51,9 @@ pub(crate) enum Claim<R> {
 /// The core never calls two methods for one registration at the same time, but implementations
 /// do not rely on it: it costs one lock, and cores differ.
 pub(crate) trait PeerMemoryClient {
+    /// Name of the client in the core.
+    const NAME: &'static CStr;
+
     /// Whether the memory can go away while it is registered. The client then calls
     /// [`Invalidation::invalidate`], and is not asked for what cannot bear that.
     const REVOCABLE: bool;
@@ -240,18 +243,14 @@ unsafe impl<C> Send for Registered<C> {}
 unsafe impl<C> Sync for Registered<C> {}
 
 impl<C: PeerMemoryClient> Registered<C> {
-    /// Makes the client known to the core by this name. Sleeps.
+    /// Makes the client known to the core. Sleeps.
     ///
     /// `unmaps` tells the core that the client undoes mappings after an invalidation by itself,
     /// which cores of MLNX_OFED 4.9 and older must not be told.
     ///
     /// The client can be called before this returns.
-    pub(crate) fn new(
-        _core: PeerMemory,
-        name: &'static CStr,
-        unmaps: bool,
-    ) -> Result<Self, RegisterError> {
-        let descriptor = KBox::pin(Self::describe(name, unmaps), GFP_KERNEL)
+    pub(crate) fn new(_core: PeerMemory, unmaps: bool) -> Result<Self, RegisterError> {
+        let descriptor = KBox::pin(Self::describe(unmaps), GFP_KERNEL)
             .map_err(|_| RegisterError::NoMemory)?;
         let mut invalidate = None;
         let callback: *mut Option<InvalidateFn> = if C::REVOCABLE {
@@ -265,21 +264,21 @@ impl<C: PeerMemoryClient> Registered<C> {
         let handle = unsafe { ib_register_peer_memory_client(&*descriptor, callback) };
         // INVARIANT: Just registered.
         Ok(Self {
-            handle: NonNull::new(handle).ok_or(RegisterError::Refused(name))?,
+            handle: NonNull::new(handle).ok_or(RegisterError::Refused(C::NAME))?,
             invalidate,
             _descriptor: descriptor,
             _client: PhantomData,
         })
     }
 
-    fn describe(name: &CStr, unmaps: bool) -> ClientDescriptor {
+    fn describe(unmaps: bool) -> ClientDescriptor {
         let mut version = c_array(helpers::version());
         if unmaps {
             // There are flags.
             version[helpers::VERSION_MAX - 1] = 1;
         }
         ClientDescriptor {
-            name: c_array(name),
+            name: c_array(C::NAME),
             version,
             acquire: acquire::<C>,
             get_pages: get_pages::<C>,
@@ -288,11 +287,7 @@ impl<C: PeerMemoryClient> Registered<C> {
             put_pages: put_pages::<C>,
             get_page_size,
             release: release::<C>,
-            ex_size: if unmaps {
-                size_of::<ClientDescriptor>()
-            } else {
-                0
-            },
+            ex_size: if unmaps { size_of::<ClientDescriptor>() } else { 0 },
             flags: if unmaps { INVALIDATE_UNMAPS } else { 0 },
         }
     }

@@ -8,8 +8,11 @@ use core::ptr::NonNull;
 
 use kernel::{
     bindings,
+    fmt,
     task::Task, //
 };
+
+use super::helpers;
 
 /// A process, by an identity that no later one can have as long as this value lives.
 ///
@@ -27,8 +30,9 @@ impl Process {
     /// The process that runs now; `None` for a thread that was reaped, which runs no system calls.
     pub(super) fn current() -> Option<Self> {
         // SAFETY: The current task is alive.
-        let pid =
-            unsafe { bindings::get_task_pid(Task::current_raw(), bindings::pid_type_PIDTYPE_TGID) };
+        let pid = unsafe {
+            bindings::get_task_pid(Task::current_raw(), bindings::pid_type_PIDTYPE_TGID)
+        };
         // INVARIANT: `get_task_pid` took a reference.
         NonNull::new(pid).map(Self)
     }
@@ -43,5 +47,34 @@ impl Drop for Process {
     fn drop(&mut self) {
         // SAFETY: By the type invariant, the reference is ours to give back.
         unsafe { bindings::put_pid(self.0.as_ptr()) };
+    }
+}
+
+/// The name of a thread, in printable ASCII: it may have set any bytes.
+#[derive(Clone, Copy)]
+pub(crate) struct Name([u8; Self::LEN]);
+
+impl Name {
+    /// `TASK_COMM_LEN`, which is asserted in the C helper.
+    pub(super) const LEN: usize = 16;
+
+    /// That of the current thread.
+    pub(crate) fn current() -> Self {
+        let mut name = [0; Self::LEN];
+        // SAFETY: There is room for a name.
+        unsafe { helpers::peermem_helper_comm(&mut name) };
+        for byte in &mut name {
+            if *byte != 0 && !byte.is_ascii_graphic() && *byte != b' ' {
+                *byte = b'?';
+            }
+        }
+        Self(name)
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = self.0.split(|byte| *byte == 0).next().unwrap_or_default();
+        f.write_str(core::str::from_utf8(name).unwrap_or_default())
     }
 }

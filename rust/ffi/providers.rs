@@ -164,7 +164,7 @@ impl GpuDriver {
     }
 
     /// The name of the driver's module. Sleeps.
-    pub(crate) fn name(self) -> impl fmt::Display {
+    pub(crate) fn name(self) -> impl fmt::Display + Send + Sync + 'static {
         Owner::of(nvidia_p2p_get_pages_persistent as *const ())
     }
 }
@@ -187,7 +187,7 @@ impl PeerMemory {
     }
 
     /// The name of the core's module. Sleeps.
-    pub(crate) fn name(self) -> impl fmt::Display {
+    pub(crate) fn name(self) -> impl fmt::Display + Send + Sync + 'static {
         Owner::of(ib_register_peer_memory_client as *const ())
     }
 }

@@ -52,6 +52,11 @@ impl ScatterList {
         Ok(list)
     }
 
+    /// How many entries there are.
+    pub(crate) fn entries(&self) -> u32 {
+        self.0.nents
+    }
+
     /// The header, for the peer-memory core.
     ///
     /// It points to the entries: whoever uses it must stop before `self` is dropped.

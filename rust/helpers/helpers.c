@@ -2,10 +2,14 @@
 
 #include <linux/dma-mapping.h>
 #include <linux/lockdep.h>
+#include <linux/kobject.h>
 #include <linux/module.h>
+#include <linux/pci.h>
 #include <linux/ratelimit.h>
 #include <linux/rcupdate.h>
 #include <linux/scatterlist.h>
+#include <linux/sched/clock.h>
+#include <linux/string.h>
 
 /* For their assertions: rust/ffi asserts the same numbers. */
 #include "nv-p2p.h"
@@ -50,6 +54,68 @@ void peermem_helper_sg_set_dma(struct scatterlist *sg, dma_addr_t addr,
 int peermem_helper_dma_mapping_error(struct device *dev, dma_addr_t addr)
 {
 	return dma_mapping_error(dev, addr);
+}
+
+static_assert(TASK_COMM_LEN == 16);
+
+void peermem_helper_comm(char name[TASK_COMM_LEN])
+{
+	get_task_comm(*(char (*)[TASK_COMM_LEN])name, current);
+}
+
+void peermem_helper_dev_name(const struct device *dev,
+			     char name[PEERMEM_PCI_NAME])
+{
+	strscpy(name, dev_name(dev), PEERMEM_PCI_NAME);
+}
+
+static bool has_address(struct pci_dev *pdev, phys_addr_t addr)
+{
+	struct resource *res;
+
+	pci_dev_for_each_resource(pdev, res)
+		if (resource_type(res) == IORESOURCE_MEM && res->parent &&
+		    addr >= res->start && addr <= res->end &&
+		    res < &pdev->resource[PCI_BRIDGE_RESOURCES])
+			return true;
+	return false;
+}
+
+void peermem_helper_pci_name_at(phys_addr_t addr, char name[PEERMEM_PCI_NAME])
+{
+	struct pci_dev *pdev = NULL;
+
+	strscpy(name, "unknown", PEERMEM_PCI_NAME);
+	for_each_pci_dev(pdev) {
+		if (has_address(pdev, addr)) {
+			strscpy(name, pci_name(pdev), PEERMEM_PCI_NAME);
+			pci_dev_put(pdev);
+			return;
+		}
+	}
+}
+
+/* For lockdep each place that adds files is a class of its own. */
+int peermem_helper_sysfs_file(struct kobject *kobj, struct kobj_attribute *attr,
+			      const char *name, umode_t mode,
+			      ssize_t (*show)(struct kobject *kobj,
+					      struct kobj_attribute *attr,
+					      char *buf),
+			      ssize_t (*store)(struct kobject *kobj,
+					       struct kobj_attribute *attr,
+					       const char *buf, size_t count))
+{
+	sysfs_attr_init(&attr->attr);
+	attr->attr.name = name;
+	attr->attr.mode = mode;
+	attr->show = show;
+	attr->store = store;
+	return sysfs_create_file(kobj, &attr->attr);
+}
+
+u64 peermem_helper_log_ns(void)
+{
+	return local_clock();
 }
 
 /* Sleeps. A macro where the kernel needs no more than synchronize_rcu(). */

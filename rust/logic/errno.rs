@@ -17,6 +17,8 @@ pub struct Errno(i32);
 impl Errno {
     /// I/O error.
     pub const EIO: Self = Self(5);
+    /// Try again.
+    pub const EAGAIN: Self = Self(11);
     /// Out of memory.
     pub const ENOMEM: Self = Self(12);
     /// Bad address.
@@ -100,6 +102,10 @@ pub enum Failure {
     /// A revocable pin of memory that the CPU caches: only the GPU driver could map it, and its
     /// function for that may not be called for memory that may be freed meanwhile.
     CoherentMemory,
+    /// The administrator wants no new registrations.
+    Drain,
+    /// The administrator's limit on pinned memory is reached.
+    Limit,
     /// The peer-memory core called out of order or about another range.
     Contract,
 }
@@ -116,7 +122,8 @@ impl Failure {
             | Self::CoherentMemory => Errno::EOPNOTSUPP,
             Self::Freed => Errno::EFAULT,
             Self::NotPciDevice | Self::Contract => Errno::EINVAL,
-            Self::NoMemory => Errno::ENOMEM,
+            Self::NoMemory | Self::Limit => Errno::ENOMEM,
+            Self::Drain => Errno::EAGAIN,
         }
     }
 }
@@ -153,6 +160,8 @@ impl fmt::Display for Failure {
             Self::CoherentMemory => {
                 f.write_str("memory of a coherent GPU needs persistent_api_support=1")
             }
+            Self::Drain => f.write_str("no new registrations are wanted (state is drain)"),
+            Self::Limit => f.write_str("max_pinned_bytes is reached"),
             Self::Contract => f.write_str("unexpected call by the peer-memory core"),
         }
     }

@@ -89,6 +89,25 @@ pub enum Action {
     Invalidate,
 }
 
+impl State {
+    /// As debugfs shows it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Pinning => "pinning",
+            Self::Acquired => "acquired",
+            Self::Pinned => "pinned",
+            Self::Mapping => "mapping",
+            Self::Mapped => "mapped",
+            Self::Unmapping => "unmapping",
+            Self::Put => "put",
+            Self::Releasing => "releasing",
+            Self::Invalidating => "invalidating",
+            Self::Orphan => "orphan",
+            Self::Gone => "gone",
+        }
+    }
+}
+
 /// Why a step is not taken. Nothing changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
@@ -133,9 +152,10 @@ pub const fn step(state: State, event: Event) -> Result<(State, Action), Refusal
         (State::Mapping | State::Unmapping | State::Invalidating, Release) => {
             return Err(Refusal::Wait)
         }
-        (State::Invalidating | State::Gone, GetPages | DmaMap | DmaUnmap | PutPages | Freed) => {
-            return Err(Refusal::Gone)
-        }
+        (
+            State::Invalidating | State::Gone,
+            GetPages | DmaMap | DmaUnmap | PutPages | Freed,
+        ) => return Err(Refusal::Gone),
         _ => return Err(Refusal::Illegal),
     })
 }

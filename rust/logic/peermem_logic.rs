@@ -10,6 +10,8 @@
 
 pub mod coalesce;
 pub mod errno;
+pub mod histogram;
 pub mod lifecycle;
 pub mod range;
+pub mod reason;
 pub mod registration;

@@ -29,12 +29,12 @@ pub trait Pages: Sized + Unpin {
     /// Undoes the mapping and keeps the pin.
     fn unmap(mapped: Self::Mapped) -> Self;
 
-    /// Gives them back to the GPU driver; `false` if it did not take them: then they stay pinned
+    /// Gives them back to the GPU driver. If it did not take them they come back: they stay pinned
     /// until their memory is freed.
     ///
     /// `due` tells whether they still are what they were. It must be asked when no others can be
     /// made that the driver would take for them; if it says no, there is nothing to give back.
-    fn unpin(self, due: impl FnOnce() -> bool) -> bool;
+    fn unpin(self, due: impl FnOnce() -> bool) -> Result<(), Self>;
 }
 
 /// A lock around a value, and a place to wait for changes of it.
@@ -61,7 +61,7 @@ enum Held<P: Pages> {
 ///
 /// # Invariants
 ///
-/// `held` is `Pinned` in the states `Acquired`, `Pinned` and `Put`, `Mapped` in `Mapped`, and
+/// `held` is `Pinned` in the states `Acquired`, `Pinned`, `Put` and `Orphan`, `Mapped` in `Mapped`, and
 /// `Nothing` in all others: there, the pin is with the thread that is at work, or nobody has it.
 pub struct Life<P: Pages> {
     state: State,
@@ -94,8 +94,13 @@ impl<P: Pages> Life<P> {
     }
 
     /// Where it stands.
-    pub fn state(&self) -> State {
+    pub const fn state(&self) -> State {
         self.state
+    }
+
+    /// The scatterlist, while the core may look at it.
+    pub const fn list(&self) -> Option<&P::List> {
+        self.list.as_ref()
     }
 
     /// Takes one step, and takes out what its action is about.
@@ -109,11 +114,12 @@ impl<P: Pages> Life<P> {
         Ok((action, held))
     }
 
-    /// Takes the step that ends work, which is always legal, and puts in what came of it.
-    fn finish(&mut self, event: Event, held: Held<P>) {
-        // Only the thread at work can leave a state of work; a `Gone` meanwhile takes any report.
-        if self.step(event).is_ok() {
-            self.held = held;
+    /// Takes the step that ends work, which is always legal, and puts in what came of it. If the
+    /// memory went meanwhile that is of no more use, and is returned.
+    fn finish(&mut self, event: Event, held: Held<P>) -> Held<P> {
+        match self.step(event) {
+            Ok(_) if self.state != State::Gone => mem::replace(&mut self.held, held),
+            _ => held,
         }
     }
 }
@@ -130,12 +136,12 @@ impl From<Refusal> for Failure {
 
 /// `acquire` has the pin. Frees the way for a callback that came meanwhile.
 pub fn pinned<P: Pages>(life: &impl Monitor<Value = Life<P>>, pages: P) {
-    life.update(|life| life.finish(Event::PinDone, Held::Pinned(pages)));
+    drop(life.update(|life| life.finish(Event::PinDone, Held::Pinned(pages))));
 }
 
 /// `acquire` got no pin.
 pub fn pin_failed<P: Pages>(life: &impl Monitor<Value = Life<P>>) {
-    life.update(|life| life.finish(Event::PinFailed, Held::Nothing));
+    drop(life.update(|life| life.finish(Event::PinFailed, Held::Nothing)));
 }
 
 /// Hands the pin over to the registration, which the core will call `core_context`.
@@ -170,14 +176,14 @@ pub fn dma_map<P: Pages>(
     match pages.map(device) {
         Ok((mapped, list)) => {
             publish(&list);
-            life.update(|life| {
-                life.finish(Event::MapDone, Held::Mapped(mapped));
+            drop(life.update(|life| {
                 life.list = Some(list);
-            });
+                life.finish(Event::MapDone, Held::Mapped(mapped))
+            }));
             Ok(())
         }
         Err((pages, failure)) => {
-            life.update(|life| life.finish(Event::MapFailed, Held::Pinned(pages)));
+            drop(life.update(|life| life.finish(Event::MapFailed, Held::Pinned(pages))));
             Err(failure)
         }
     }
@@ -202,7 +208,7 @@ pub fn dma_unmap<P: Pages>(life: &impl Monitor<Value = Life<P>>) -> Result<(), F
 fn unmap<P: Pages>(life: &impl Monitor<Value = Life<P>>, held: Held<P>) {
     if let Held::Mapped(mapped) = held {
         let pages = P::unmap(mapped);
-        life.update(|life| life.finish(Event::UnmapDone, Held::Pinned(pages)));
+        drop(life.update(|life| life.finish(Event::UnmapDone, Held::Pinned(pages))));
     }
 }
 
@@ -233,38 +239,54 @@ pub fn release<P: Pages>(life: &impl Monitor<Value = Life<P>>) -> bool {
         match step {
             Ok((Action::Unmap, held)) => unmap(life, held),
             Ok((_, held)) => {
-                let unpinned = match held {
+                let result = match held {
                     Held::Pinned(pages) => {
                         pages.unpin(|| life.update(|life| life.state == State::Releasing))
                     }
-                    _ => true,
+                    _ => Ok(()),
                 };
-                return finish_release(life, unpinned);
+                return finish_release(life, result);
             }
             Err(_) => return false,
         }
     }
 }
 
-fn finish_release<P: Pages>(life: &impl Monitor<Value = Life<P>>, unpinned: bool) -> bool {
-    let event = if unpinned {
-        Event::UnpinDone
-    } else {
-        Event::UnpinFailed
+fn finish_release<P: Pages>(
+    life: &impl Monitor<Value = Life<P>>,
+    result: Result<(), P>,
+) -> bool {
+    let (event, held) = match result {
+        Ok(()) => (Event::UnpinDone, Held::Nothing),
+        Err(pages) => (Event::UnpinFailed, Held::Pinned(pages)),
     };
-    let (list, over) = life.update(|life| {
-        life.finish(event, Held::Nothing);
-        (life.list.take(), life.state == State::Gone)
+    let (rest, list, over) = life.update(|life| {
+        let rest = life.finish(event, held);
+        (rest, life.list.take(), life.state == State::Gone)
     });
-    drop(list);
+    drop((rest, list));
     over
+}
+
+/// What the free callback found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// A mapped registration, which was invalidated.
+    Mapped,
+    /// One that was pinned only.
+    Unmapped,
+    /// One that is gone, or being released by itself.
+    Late,
 }
 
 /// The GPU driver's free callback: on return the memory may go, and nobody does DMA to it.
 ///
 /// `invalidate` makes the core end all DMA of the registration of this core context; it takes
-/// locks of the core. Returns whether there was anything to do.
-pub fn freed<P: Pages>(life: &impl Monitor<Value = Life<P>>, invalidate: impl FnOnce(u64)) -> bool {
+/// locks of the core.
+pub fn freed<P: Pages>(
+    life: &impl Monitor<Value = Life<P>>,
+    invalidate: impl FnOnce(u64),
+) -> Found {
     let step = life.update_when(|life| match life.step(Event::Freed) {
         Err(Refusal::Wait) => None,
         step => Some(step.map(|(action, held)| (action, held, life.core_context))),
@@ -273,14 +295,14 @@ pub fn freed<P: Pages>(life: &impl Monitor<Value = Life<P>>, invalidate: impl Fn
         Ok((Action::Invalidate, held, core_context)) => {
             invalidate(core_context);
             forget(held);
-            life.update(|life| life.finish(Event::Invalidated, Held::Nothing));
-            true
+            drop(life.update(|life| life.finish(Event::Invalidated, Held::Nothing)));
+            Found::Mapped
         }
-        Ok((_, held, _)) => {
+        Ok((Action::Forget, held, _)) => {
             forget(held);
-            true
+            Found::Unmapped
         }
-        Err(_) => false,
+        _ => Found::Late,
     }
 }
 

@@ -72,7 +72,8 @@ def accepted(persistent, old, names):
     with KernelLog() as log:
         modules.load(PEERMEM, f"persistent_api_support={persistent} peerdirect_support={old}")
         lines = log.lines()
-    found, shown = clients(), (modules.sysfs(PEERMEM) / "parameters/persistent_api_support").read_text()
+    found = clients()
+    shown = (modules.sysfs(PEERMEM) / "parameters/persistent_api_support").read_text()
     modules.unload(PEERMEM)
     modules.load(PEERMEM)
     ktap.expect_equal(found, names.split(), "clients")

@@ -18,8 +18,11 @@ use peermem_logic::{
         Failure, //
     },
     range::PinRange,
+    reason::Reason,
     registration::Pages,
 };
+
+use crate::failures::Stage;
 
 use super::{
     super::{
@@ -28,10 +31,13 @@ use super::{
         scatterlist::ScatterList, //
     },
     check_table,
+    identity,
+    note_leak,
     nvidia_p2p_dma_map_pages,
     nvidia_p2p_dma_unmap_pages,
     nvidia_p2p_get_pages_persistent,
     nvidia_p2p_put_pages_persistent,
+    GpuIdentity,
     PageTable,
     PinError,
     RawMapping,
@@ -77,6 +83,12 @@ impl PinnedPages {
         // SAFETY: The pin is ours.
         unsafe { check_table(table.as_ptr(), range) }.map_err(PinError::Failed)?;
         Ok(pages)
+    }
+
+    /// The GPU that they are on.
+    pub(crate) fn gpu(&self) -> GpuIdentity {
+        // SAFETY: By the type invariant the table is alive and was checked.
+        unsafe { identity(self.table.as_ptr()) }
     }
 
     /// Maps the pages for DMA by `device`.
@@ -133,10 +145,10 @@ impl Pages for PinnedPages {
         mapped.pages
     }
 
-    fn unpin(self, _due: impl FnOnce() -> bool) -> bool {
+    fn unpin(self, _due: impl FnOnce() -> bool) -> Result<(), Self> {
         // Nothing else ends such a pin. If the driver does not take it, `drop` says so, and there is nothing to wait for.
         drop(self);
-        true
+        Ok(())
     }
 }
 
@@ -147,7 +159,7 @@ impl Drop for PinnedPages {
         // `MappedPages`, which owns us as long as there is a mapping, nothing is mapped any more.
         let ret =
             unsafe { nvidia_p2p_put_pages_persistent(self.range.start(), self.table.as_ptr(), 0) };
-        if ret != 0 && helpers::may_log_leak() {
+        if note_leak(ret, Stage::Release, self.range.len(), Reason::Unpin) {
             pr_warn!(
                 "the GPU driver did not take back {} pinned bytes (error {})\n",
                 self.range.len(),
@@ -205,7 +217,7 @@ impl Drop for Mapping {
                 self.mapping.as_ptr(),
             )
         };
-        if ret != 0 && helpers::may_log_leak() {
+        if note_leak(ret, Stage::DmaUnmap, 0, Reason::Unmap) {
             pr_warn!("the GPU driver did not unmap GPU memory (error {})\n", ret);
         }
     }

@@ -11,11 +11,7 @@ use core::ptr;
 
 use kernel::{
     bindings,
-    prelude::*,
-    sync::{
-        global_lock,
-        SetOnce, //
-    },
+    prelude::*, //
 };
 use peermem_logic::{
     coalesce::{
@@ -28,7 +24,16 @@ use peermem_logic::{
         Failure, //
     },
     range::PinRange,
+    reason::Reason,
     registration::Pages,
+};
+
+use crate::{
+    failures::Stage,
+    registry::{
+        revoke,
+        Id, //
+    },
 };
 
 use super::{
@@ -37,66 +42,22 @@ use super::{
             MmioMappings,
             PciDevice, //
         },
+        globals::TABLES,
         helpers,
         process::Process,
-        scatterlist::ScatterList,
-        tickets::{
-            self,
-            Ticket, //
-        },
+        scatterlist::ScatterList, //
     },
     check_table,
+    identity,
+    note_leak,
     nvidia_p2p_get_pages,
     nvidia_p2p_put_pages,
+    GpuIdentity,
     PageTable,
     PageTable2,
     PinError,
     CPU_CACHEABLE, //
 };
-
-global_lock! {
-    // SAFETY: `Callbacks` exists before anyone pins.
-    /// Makes the coming and the going of page tables take turns.
-    ///
-    /// The driver knows a page table by its address alone. If one dies with its memory while we
-    /// are on the way to give it back, no new one may get that address before we are through.
-    unsafe(uninit) static TABLES: Mutex<()> = ();
-}
-
-/// What the free callback needs, from before the first pin until the module is unloaded.
-pub(crate) struct Callbacks(());
-
-impl Callbacks {
-    /// Makes ready what is static. To be called before a revocable client is registered.
-    pub(crate) fn new() -> Self {
-        static READY: SetOnce<()> = SetOnce::new();
-        if READY.populate(()) {
-            // SAFETY: `populate` is true only once, and without a client nobody pins.
-            unsafe {
-                TABLES.init();
-                tickets::init();
-            }
-        }
-        Self(())
-    }
-}
-
-impl Drop for Callbacks {
-    fn drop(&mut self) {
-        // The driver does not count calls of the callback. One that gave back the last reference
-        // to the module may still have its last few instructions to run. The driver holds its lock
-        // until it has returned, so take that once: to give back what nobody has does nothing else.
-        let nobodys = ptr::from_ref(&TABLES).cast_mut().cast();
-        let turn = TABLES.lock();
-        helpers::entering_driver();
-        // SAFETY: As in `get_pages`; the driver looks for the address, and does not find it.
-        unsafe { nvidia_p2p_put_pages(0, 0, 0, nobodys) };
-        drop(turn);
-        // If it did not come to that lock: until each task was seen outside of the kernel, or asleep
-        // of its own will.
-        helpers::wait_for_callbacks();
-    }
-}
 
 /// A revocable pin. Dropping it gives nothing back: that takes [`Pages::unpin`], or the callback.
 ///
@@ -110,6 +71,7 @@ pub(crate) struct RevocablePages {
     owner: Process,
     /// Physical address of each 64 KiB page, in order of virtual address.
     addresses: KVVec<u64>,
+    gpu: GpuIdentity,
 }
 
 // SAFETY: `table` is only compared, and the rest may be used from any thread.
@@ -118,14 +80,14 @@ unsafe impl Send for RevocablePages {}
 impl RevocablePages {
     /// Pins `range`, which must be memory of the calling process. Sleeps.
     ///
-    /// The callback revokes what `ticket` stands for. It must be kept waiting until the result is
+    /// The callback revokes what `id` stands for. It must be kept waiting until the result is
     /// known, as the page table is looked at here.
     ///
     /// If the pages come with a failure, they are pinned but of no use. They must be given back
     /// when the callback is not kept waiting any more: until then that would be a deadlock.
     pub(crate) fn pin(
         range: PinRange,
-        ticket: Ticket,
+        id: Id,
     ) -> Result<(Self, Result<(), Failure>), PinError> {
         const NO_MEMORY: PinError = PinError::Failed(Failure::NoMemory);
         let owner = Process::current().ok_or(PinError::NotGpuMemory)?;
@@ -133,20 +95,26 @@ impl RevocablePages {
         let pages = usize::try_from(range.pages()).map_err(|_| NO_MEMORY)?;
         let mut addresses = KVVec::with_capacity(pages, GFP_KERNEL_ACCOUNT | __GFP_NOWARN)
             .map_err(|_| NO_MEMORY)?;
-        let table = Self::get_pages(range, ticket)?;
+        let table = Self::get_pages(range, id)?;
         // SAFETY: By the function's contract the callback has not returned, so the table is alive.
-        let readable = unsafe { copy_addresses(table, range, &mut addresses) };
+        let copied = unsafe { copy_addresses(table, range, &mut addresses) };
         // INVARIANT: The driver just returned `table`.
         let pages = Self {
             table,
             range,
             owner,
             addresses,
+            gpu: copied.unwrap_or(GpuIdentity::UNKNOWN),
         };
-        Ok((pages, readable))
+        Ok((pages, copied.map(|_| ())))
     }
 
-    fn get_pages(range: PinRange, ticket: Ticket) -> Result<*mut PageTable, PinError> {
+    /// The GPU that they are on.
+    pub(crate) fn gpu(&self) -> GpuIdentity {
+        self.gpu
+    }
+
+    fn get_pages(range: PinRange, id: Id) -> Result<*mut PageTable, PinError> {
         let mut table = ptr::null_mut();
         let turn = TABLES.lock();
         helpers::entering_driver();
@@ -161,7 +129,7 @@ impl RevocablePages {
                 range.len(),
                 &mut table,
                 Some(free_callback),
-                ptr::without_provenance_mut(ticket.number() as usize),
+                ptr::without_provenance_mut(id.number() as usize),
             )
         };
         drop(turn);
@@ -182,7 +150,7 @@ unsafe fn copy_addresses(
     table: *const PageTable,
     range: PinRange,
     to: &mut KVVec<u64>,
-) -> Result<(), Failure> {
+) -> Result<GpuIdentity, Failure> {
     if table.is_null() {
         return Err(Failure::PageTableShape);
     }
@@ -195,6 +163,8 @@ unsafe fn copy_addresses(
             return Err(Failure::CoherentMemory);
         }
     }
+    // SAFETY: As above.
+    let gpu = unsafe { identity(table) };
     // SAFETY: As above.
     let table = unsafe { &*table };
     if table.pages.is_null() {
@@ -211,7 +181,7 @@ unsafe fn copy_addresses(
             return Err(Failure::CoherentMemory);
         }
     }
-    Ok(())
+    Ok(gpu)
 }
 
 /// Whether the kernel manages a part of this range as its own memory, as it does that of coherent
@@ -255,28 +225,32 @@ impl Pages for RevocablePages {
         mapped.pages
     }
 
-    fn unpin(self, due: impl FnOnce() -> bool) -> bool {
+    fn unpin(self, due: impl FnOnce() -> bool) -> Result<(), Self> {
         // In another process the driver would find no such pin, and call that success.
         if self.table.is_null() || !self.owner.is_current() {
-            return false;
+            return Err(self);
         }
         let turn = TABLES.lock();
         if !due() {
-            return true;
+            return Ok(());
         }
         helpers::entering_driver();
         // SAFETY: As in `get_pages`. The table was alive under the lock. If it dies now, no other pin
         // of ours gets its address before the lock is dropped, and a dead table is not looked at.
         let ret = unsafe { nvidia_p2p_put_pages(0, 0, self.range.start(), self.table) };
         drop(turn);
-        if ret != 0 && helpers::may_log_leak() {
+        if note_leak(ret, Stage::Release, self.range.len(), Reason::Unpin) {
             pr_warn!(
                 "the GPU driver keeps {} bytes pinned until they are freed (error {})\n",
                 self.range.len(),
                 ret
             );
         }
-        ret == 0
+        if ret == 0 {
+            Ok(())
+        } else {
+            Err(self)
+        }
     }
 }
 
@@ -286,11 +260,24 @@ pub(crate) struct RevocableMapping {
     pages: RevocablePages,
 }
 
+/// Waits until no free callback is running, when no new one can come. Sleeps.
+pub(in crate::ffi) fn wait_for_callbacks() {
+    // The driver holds its lock until the callback has returned, so take that once: to give back
+    // what nobody has does nothing else.
+    let nobodys = ptr::from_ref(&TABLES).cast_mut().cast();
+    let turn = TABLES.lock();
+    helpers::entering_driver();
+    // SAFETY: As in `get_pages`; the driver looks for the address, and does not find it.
+    unsafe { nvidia_p2p_put_pages(0, 0, 0, nobodys) };
+    drop(turn);
+    // If it did not come to that lock: until each task was seen outside of the kernel, or asleep of
+    // its own will.
+    helpers::wait_for_callbacks();
+}
+
 /// The driver calls this before it frees pinned memory, with its API lock held. When it returns,
 /// the driver frees the page table by itself.
 extern "C" fn free_callback(data: *mut c_void) {
     let _order = helpers::InDriver::enter();
-    if let Some(target) = Ticket::from_number(data.addr() as u64).target() {
-        target.revoke();
-    }
+    revoke(Id::from_number(data.addr() as u64));
 }

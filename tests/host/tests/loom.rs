@@ -30,9 +30,10 @@ const OLDEST_CORE: Rules = Rules {
 };
 
 /// How often threads lose the processor against their will, where to look at everything takes too
-/// long: with two threads, and with three.
+/// long: with two threads, with three, and with three that do much.
 const TWO: Option<usize> = Some(5);
 const THREE: Option<usize> = Some(3);
+const MUCH: Option<usize> = Some(2);
 
 fn explore(name: &str, bound: Option<usize>, model: impl Fn() + Send + Sync + 'static) {
     let interleavings = Arc::new(AtomicUsize::new(0));
@@ -282,7 +283,7 @@ fn address_used_again_without_turns() {
 
 /// Two registrations of the memory that is freed.
 fn twice_registered(name: &str, rules: Rules) {
-    explore(name, THREE, move || {
+    explore(name, MUCH, move || {
         let world = World::new(rules);
         let one = mapped(&world, 0);
         let two = mapped(&world, 0);

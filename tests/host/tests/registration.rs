@@ -15,7 +15,7 @@ use peermem_logic::{
     errno::{Errno, Failure},
     lifecycle::State,
     registration::{
-        dma_map, dma_unmap, freed, get_pages, pin_failed, pinned, put_pages, release, Life,
+        dma_map, dma_unmap, freed, get_pages, pin_failed, pinned, put_pages, release, Found, Life,
         Monitor, Pages,
     },
 };
@@ -92,19 +92,20 @@ impl Pages for Pin {
         mapping.0
     }
 
-    fn unpin(self, due: impl FnOnce() -> bool) -> bool {
-        let ledger = self.0.clone();
+    fn unpin(self, due: impl FnOnce() -> bool) -> Result<(), Self> {
+        self.0.meanwhile();
+        let due = due();
+        if due && self.0.put_fails.get() {
+            self.0.count(|counts| counts.refused += 1);
+            return Err(self);
+        }
+        self.0.count(|counts| match due {
+            true => counts.unpinned += 1,
+            false => counts.overtaken += 1,
+        });
         // It is not dropped without a word.
         mem::forget(self);
-        ledger.meanwhile();
-        let due = due();
-        let refused = due && ledger.put_fails.get();
-        ledger.count(|counts| match (due, refused) {
-            (false, _) => counts.overtaken += 1,
-            (true, true) => counts.refused += 1,
-            (true, false) => counts.unpinned += 1,
-        });
-        !refused
+        Ok(())
     }
 }
 
@@ -189,7 +190,7 @@ impl Registration {
                 this.ledger.put_fails.set(true);
                 assert!(!release(&*this.life));
             }
-            State::Gone => assert!(this.freed().0),
+            State::Gone => assert_eq!(this.freed().0, Found::Unmapped),
             other => panic!("{other:?} is not for long"),
         }
         assert_eq!(this.state(), state);
@@ -218,14 +219,14 @@ impl Registration {
     }
 
     /// What `freed` answers, and what it had invalidated.
-    fn freed(&self) -> (bool, Vec<u64>) {
+    fn freed(&self) -> (Found, Vec<u64>) {
         let mut invalidated = Vec::new();
         let mapped = self.counts().mapped - self.counts().unmapped;
-        let result = freed(&*self.life, |context| {
+        let found = freed(&*self.life, |context| {
             assert_eq!(self.counts().mapped - self.counts().unmapped, mapped);
             invalidated.push(context);
         });
-        (result, invalidated)
+        (found, invalidated)
     }
 
     /// Lets `act` happen in the middle of the next call that leaves the lock.
@@ -236,7 +237,8 @@ impl Registration {
 }
 
 fn call_back(life: &Alone<Life<Pin>>) {
-    assert!(freed(life, |_| panic!("nothing is mapped")));
+    let found = freed(life, |_| panic!("nothing is mapped"));
+    assert_ne!(found, Found::Mapped);
 }
 
 const AT_REST: [State; 7] = [
@@ -279,7 +281,7 @@ fn a_whole_life() {
 fn a_pin_that_failed() {
     let this = Registration::pinning();
     pin_failed(&*this.life);
-    assert_eq!((this.state(), this.freed().0), (State::Gone, false));
+    assert_eq!((this.state(), this.freed().0), (State::Gone, Found::Late));
     assert_eq!(this.counts(), Counts::default());
 }
 
@@ -316,20 +318,24 @@ fn freed_in_every_state() {
             assert!(waits(|| this.freed()));
             continue;
         }
-        let (acted, invalidated) = this.freed();
-        assert_eq!(acted, state != State::Gone, "{state:?}");
+        let (found, invalidated) = this.freed();
+        let expected = match state {
+            State::Mapped => Found::Mapped,
+            State::Gone => Found::Late,
+            _ => Found::Unmapped,
+        };
+        assert_eq!(found, expected, "{state:?}");
         let mapped = usize::from(state == State::Mapped);
         assert_eq!(invalidated, vec![CONTEXT; mapped], "{state:?}");
-        let forgets = acted && state != State::Orphan;
         let expected = Counts {
-            forgotten: before.forgotten + usize::from(forgets),
+            forgotten: 1,
             unmapped: mapped,
             ..before
         };
         assert_eq!(this.counts(), expected, "{state:?}");
         assert_eq!(this.state(), State::Gone);
         // Once more, as it must not come.
-        assert_eq!(this.freed(), (false, vec![]), "{state:?}");
+        assert_eq!(this.freed(), (Found::Late, vec![]), "{state:?}");
         // The core goes on as if nothing was.
         dma_unmap(&*this.life).unwrap();
         put_pages(&*this.life).unwrap();
@@ -418,9 +424,17 @@ fn a_pin_that_is_not_taken_back() {
     assert!(!release(&*this.life), "the callback will come");
     assert_eq!(this.state(), State::Orphan);
     assert_eq!((this.counts().refused, this.counts().lists_dropped), (1, 1));
-    assert_eq!(this.freed(), (true, vec![]));
-    assert_eq!(this.freed(), (false, vec![]));
-    assert_eq!((this.state(), this.counts().unpinned), (State::Gone, 0));
+    assert_eq!(this.counts().forgotten, 0, "it is still pinned");
+    assert_eq!(this.freed(), (Found::Unmapped, vec![]));
+    assert_eq!(this.freed(), (Found::Late, vec![]));
+    assert_eq!(
+        (
+            this.state(),
+            this.counts().unpinned,
+            this.counts().forgotten
+        ),
+        (State::Gone, 0, 1)
+    );
 }
 
 #[test]
@@ -456,7 +470,7 @@ fn release_waits_for_an_invalidation_and_the_rest_does_not() {
         assert_eq!(this.state(), State::Invalidating);
         dma_unmap(&*this.life).unwrap();
         put_pages(&*this.life).unwrap();
-        assert_eq!(this.freed(), (false, vec![]));
+        assert_eq!(this.freed(), (Found::Late, vec![]));
         assert!(waits(|| release(&*this.life)));
         assert_eq!(this.counts().unmapped, 0);
     });
@@ -536,9 +550,14 @@ proptest! {
                     point = if result.is_ok() { good } else { bad };
                 }
                 Happens::Free => {
-                    let (acted, invalidated) = this.freed();
-                    prop_assert_eq!(acted, alive);
-                    prop_assert_eq!(invalidated.len(), usize::from(alive && point == Point::Mapped));
+                    let (found, invalidated) = this.freed();
+                    let expected = match point {
+                        _ if !alive => Found::Late,
+                        Point::Mapped => Found::Mapped,
+                        _ => Found::Unmapped,
+                    };
+                    prop_assert_eq!(found, expected);
+                    prop_assert_eq!(invalidated.len(), usize::from(found == Found::Mapped));
                     alive = false;
                 }
                 Happens::Fails { map, put } => {
@@ -557,18 +576,15 @@ proptest! {
             this.meanwhile(call_back);
         }
         let over = release(&*this.life);
+        prop_assert_eq!(over, this.counts().refused == 0);
+        // If it is not over, the callback comes, and ends it.
+        let found = if over { Found::Late } else { Found::Unmapped };
+        prop_assert_eq!(this.freed(), (found, vec![]));
+        prop_assert_eq!(this.state(), State::Gone);
         let counts = this.counts();
         prop_assert_eq!(counts.mapped, counts.unmapped);
         prop_assert_eq!(counts.lists, counts.lists_dropped);
-        prop_assert_eq!(
-            counts.unpinned + counts.refused + counts.overtaken + counts.forgotten,
-            1
-        );
         prop_assert_eq!(counts.overtaken, usize::from(overtaken));
-        prop_assert_eq!(over, counts.refused == 0);
-        // If it was not over, the callback comes, and ends it.
-        prop_assert_eq!(this.freed(), (!over, vec![]));
-        prop_assert_eq!(this.counts(), counts);
-        prop_assert_eq!(this.state(), State::Gone);
+        prop_assert_eq!(counts.unpinned + counts.overtaken + counts.forgotten, 1);
     }
 }

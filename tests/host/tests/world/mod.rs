@@ -378,15 +378,18 @@ impl Pages for Pin {
         pin
     }
 
-    fn unpin(self, due: impl FnOnce() -> bool) -> bool {
+    fn unpin(self, due: impl FnOnce() -> bool) -> Result<(), Self> {
         if self.owner != current_process() {
-            return false;
+            return Err(self);
         }
-        let _turn = self.world.turn();
-        if !due() {
-            return true;
+        let turn = self.world.turn();
+        let gone = !due() || self.world.put(&self);
+        drop(turn);
+        if gone {
+            Ok(())
+        } else {
+            Err(self)
         }
-        self.world.put(&self)
     }
 }
 
@@ -401,7 +404,7 @@ struct Registration {
     _module: ModuleRef,
 }
 
-// The module. rust/registration.rs, rust/client.rs, rust/ffi/tickets.rs.
+// The module. rust/registration.rs, rust/client.rs, rust/registry.rs.
 impl World {
     fn turn(&self) -> Option<MutexGuard<'_, ()>> {
         self.rules.turns.then(|| self.tables.lock().unwrap())
