@@ -3,12 +3,13 @@
 # The module is built by the kernel's build system (see Kbuild); this file calls
 # it, and the scripts that do everything else.
 
+PREFIX ?= /usr/local
 KDIR ?= /lib/modules/$(shell uname -r)/build
 
 export KERNEL KBUILD_EXTRA_SYMBOLS PEERMEM_CACHE PEERMEM_MIRROR
 
 .DEFAULT_GOAL := all
-.PHONY: all modules install modules_install clean help demo test test-reference test-debug shell testbed fmt clippy update clean-cache
+.PHONY: all modules install modules_install tool install-tool clean help demo test test-reference test-debug shell testbed fmt clippy update clean-cache
 
 ## On a machine with GPUs
 all: modules		## build nvidia-peermem.ko against KDIR (default: the running kernel)
@@ -18,6 +19,12 @@ modules:
 install: modules_install	## install it for that kernel (INSTALL_MOD_PATH and the like work)
 modules_install: modules
 	+@scripts/build-module "$(KDIR)" modules_install
+
+tool:			## build the command-line tool with cargo: build/tools/release/peermem
+	@cargo build --release --locked --manifest-path tools/peermem/Cargo.toml --target-dir build/tools
+
+install-tool: tool	## install it, with its man pages and completions (DESTDIR, PREFIX)
+	@scripts/install-tool build/tools/release/peermem "$(DESTDIR)$(PREFIX)"
 
 clean:			## remove everything that was built (build/)
 	@rm -rf build

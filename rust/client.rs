@@ -165,7 +165,13 @@ where
         let request = Request::new(addr, size, range, Self::CLIENT, module);
         match P::register(request).and_then(admit) {
             Ok(registration) => {
-                call.acquire(registration.id().number(), addr, size, range.pages(), Ok(()));
+                call.acquire(
+                    registration.id().number(),
+                    addr,
+                    size,
+                    range.pages(),
+                    Ok(()),
+                );
                 Claim::Mine(registration)
             }
             Err(PinError::NotGpuMemory) => not_mine(),

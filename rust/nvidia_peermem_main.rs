@@ -73,7 +73,9 @@ struct NvidiaPeermem {
 /// What the peer-memory core knows of us.
 enum Clients {
     /// One client, whose pins stay until deregistration.
-    Persistent { _nv_mem: Registered<NvMem<PinnedPages, false>> },
+    Persistent {
+        _nv_mem: Registered<NvMem<PinnedPages, false>>,
+    },
     /// One whose pins end when the memory is freed, and, for RDMA objects that cannot bear that, one
     /// whose pins stay.
     Revocable {

@@ -3,10 +3,7 @@
 //! One memory registration, as the kernel has it: `peermem_logic::registration` with kernel locks.
 
 use kernel::{
-    current,
-    fmt,
-    new_condvar,
-    new_mutex,
+    current, fmt, new_condvar, new_mutex,
     prelude::*,
     sync::{
         atomic::{
@@ -305,7 +302,13 @@ where
             let life = self.life.value.lock();
             (life.state(), life.list().map_or(0, ScatterList::entries))
         };
-        put!(to, "id={} pid={} client={}", self.id.number(), request.pid, request.client.name())?;
+        put!(
+            to,
+            "id={} pid={} client={}",
+            self.id.number(),
+            request.pid,
+            request.client.name()
+        )?;
         {
             let peers = self.peers.lock();
             for (key, peer) in [("gpu", &peers.gpu), ("device", &peers.device)] {

@@ -222,7 +222,12 @@ impl Stats {
         for client in [&self.client, &self.client_nc] {
             client.counters().into_iter().for_each(Counter::reset);
         }
-        for gauge in [&self.active_mrs, &self.active_bytes, &self.pinned_bytes, &self.orphans] {
+        for gauge in [
+            &self.active_mrs,
+            &self.active_bytes,
+            &self.pinned_bytes,
+            &self.orphans,
+        ] {
             gauge.reset_peak();
         }
         for counter in [

@@ -66,6 +66,11 @@ prepare() {
 	step testbed "modules$(unless "$(build_dir)/ko" "about a minute")" "$TOP/scripts/build-testbed"
 }
 
+# The command-line tool, for VMs in which it is used.
+prepare_tool() {
+	step tool "the tool peermem$(unless "$TOP/build/bin/peermem" "about two minutes")" "$TOP/scripts/build-tool"
+}
+
 # unless THING TIME: how long it takes to make a thing that is not there yet.
 # They would write over each other's logs. The children keep the lock, too.
 only_run() {

@@ -4,11 +4,9 @@
 //!
 //! `Documentation/ABI/testing/debugfs-nvidia_peermem` describes each.
 
-use kernel::{
-    fmt::{
-        self,
-        Write, //
-    },
+use kernel::fmt::{
+    self,
+    Write, //
 };
 
 use crate::{

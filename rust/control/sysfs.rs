@@ -266,7 +266,10 @@ pub(crate) fn gpu_directory(
 ) -> Result<Directory> {
     let mut directory = {
         let root = ROOT.lock();
-        root.as_ref().ok_or(ENODEV)?.gpus.directory(name.as_c_str(), 4)?
+        root.as_ref()
+            .ok_or(ENODEV)?
+            .gpus
+            .directory(name.as_c_str(), 4)?
     };
     directory.file(c"uuid", Uuid(uuid))?;
     peer_files(&mut directory, figures)?;
@@ -284,7 +287,10 @@ pub(crate) fn gpu_directory(
 pub(crate) fn device_directory(name: &PciName, figures: &Arc<Figures>) -> Result<Directory> {
     let mut directory = {
         let root = ROOT.lock();
-        root.as_ref().ok_or(ENODEV)?.devices.directory(name.as_c_str(), 2)?
+        root.as_ref()
+            .ok_or(ENODEV)?
+            .devices
+            .directory(name.as_c_str(), 2)?
     };
     peer_files(&mut directory, figures)?;
     Ok(directory)

@@ -8,8 +8,7 @@
 //! when the module is gone reads as an error, and closes without us.
 
 use kernel::{
-    bindings,
-    fmt,
+    bindings, fmt,
     prelude::*,
     uaccess::{
         UserPtr,

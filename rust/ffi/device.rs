@@ -89,8 +89,7 @@ pub(super) struct MmioMappings {
     runs: KVVec<Run>,
 }
 
-const BOTH_WAYS: bindings::dma_data_direction =
-    bindings::dma_data_direction::DMA_BIDIRECTIONAL;
+const BOTH_WAYS: bindings::dma_data_direction = bindings::dma_data_direction::DMA_BIDIRECTIONAL;
 
 impl MmioMappings {
     /// Maps each of the physical `ranges`, as one piece. Sleeps.

@@ -31,7 +31,10 @@ unsafe extern "C" {
         addr: bindings::dma_addr_t,
     ) -> c_int;
     pub(super) fn peermem_helper_comm(name: *mut [u8; Name::LEN]);
-    pub(super) fn peermem_helper_dev_name(dev: *mut bindings::device, name: *mut [u8; PciName::LEN]);
+    pub(super) fn peermem_helper_dev_name(
+        dev: *mut bindings::device,
+        name: *mut [u8; PciName::LEN],
+    );
     pub(super) fn peermem_helper_pci_name_at(addr: u64, name: *mut [u8; PciName::LEN]);
     pub(super) fn peermem_helper_sysfs_file(
         kobj: *mut bindings::kobject,

@@ -250,8 +250,8 @@ impl<C: PeerMemoryClient> Registered<C> {
     ///
     /// The client can be called before this returns.
     pub(crate) fn new(_core: PeerMemory, unmaps: bool) -> Result<Self, RegisterError> {
-        let descriptor = KBox::pin(Self::describe(unmaps), GFP_KERNEL)
-            .map_err(|_| RegisterError::NoMemory)?;
+        let descriptor =
+            KBox::pin(Self::describe(unmaps), GFP_KERNEL).map_err(|_| RegisterError::NoMemory)?;
         let mut invalidate = None;
         let callback: *mut Option<InvalidateFn> = if C::REVOCABLE {
             &mut invalidate
@@ -287,7 +287,11 @@ impl<C: PeerMemoryClient> Registered<C> {
             put_pages: put_pages::<C>,
             get_page_size,
             release: release::<C>,
-            ex_size: if unmaps { size_of::<ClientDescriptor>() } else { 0 },
+            ex_size: if unmaps {
+                size_of::<ClientDescriptor>()
+            } else {
+                0
+            },
             flags: if unmaps { INVALIDATE_UNMAPS } else { 0 },
         }
     }

@@ -30,9 +30,8 @@ impl Process {
     /// The process that runs now; `None` for a thread that was reaped, which runs no system calls.
     pub(super) fn current() -> Option<Self> {
         // SAFETY: The current task is alive.
-        let pid = unsafe {
-            bindings::get_task_pid(Task::current_raw(), bindings::pid_type_PIDTYPE_TGID)
-        };
+        let pid =
+            unsafe { bindings::get_task_pid(Task::current_raw(), bindings::pid_type_PIDTYPE_TGID) };
         // INVARIANT: `get_task_pid` took a reference.
         NonNull::new(pid).map(Self)
     }

@@ -77,9 +77,7 @@ impl Input<'_> {
     pub(crate) fn number(&self) -> Result<u64> {
         let mut number = 0;
         // SAFETY: It is a string that ends in NUL; `number` is a valid place.
-        kernel::error::to_result(unsafe {
-            bindings::kstrtoull(self.0.as_ptr(), 0, &mut number)
-        })?;
+        kernel::error::to_result(unsafe { bindings::kstrtoull(self.0.as_ptr(), 0, &mut number) })?;
         Ok(number)
     }
 }
@@ -204,7 +202,10 @@ unsafe extern "C" fn show(
         )
     };
     let mut text = Text::new(room);
-    match value.show(&mut text).and_then(|()| fmt::Write::write_str(&mut text, "\n")) {
+    match value
+        .show(&mut text)
+        .and_then(|()| fmt::Write::write_str(&mut text, "\n"))
+    {
         Ok(()) => text.len() as isize,
         Err(_) => EIO.to_errno() as isize,
     }

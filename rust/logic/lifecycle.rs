@@ -152,10 +152,9 @@ pub const fn step(state: State, event: Event) -> Result<(State, Action), Refusal
         (State::Mapping | State::Unmapping | State::Invalidating, Release) => {
             return Err(Refusal::Wait)
         }
-        (
-            State::Invalidating | State::Gone,
-            GetPages | DmaMap | DmaUnmap | PutPages | Freed,
-        ) => return Err(Refusal::Gone),
+        (State::Invalidating | State::Gone, GetPages | DmaMap | DmaUnmap | PutPages | Freed) => {
+            return Err(Refusal::Gone)
+        }
         _ => return Err(Refusal::Illegal),
     })
 }

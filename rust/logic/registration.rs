@@ -252,10 +252,7 @@ pub fn release<P: Pages>(life: &impl Monitor<Value = Life<P>>) -> bool {
     }
 }
 
-fn finish_release<P: Pages>(
-    life: &impl Monitor<Value = Life<P>>,
-    result: Result<(), P>,
-) -> bool {
+fn finish_release<P: Pages>(life: &impl Monitor<Value = Life<P>>, result: Result<(), P>) -> bool {
     let (event, held) = match result {
         Ok(()) => (Event::UnpinDone, Held::Nothing),
         Err(pages) => (Event::UnpinFailed, Held::Pinned(pages)),

@@ -85,10 +85,7 @@ impl RevocablePages {
     ///
     /// If the pages come with a failure, they are pinned but of no use. They must be given back
     /// when the callback is not kept waiting any more: until then that would be a deadlock.
-    pub(crate) fn pin(
-        range: PinRange,
-        id: Id,
-    ) -> Result<(Self, Result<(), Failure>), PinError> {
+    pub(crate) fn pin(range: PinRange, id: Id) -> Result<(Self, Result<(), Failure>), PinError> {
         const NO_MEMORY: PinError = PinError::Failed(Failure::NoMemory);
         let owner = Process::current().ok_or(PinError::NotGpuMemory)?;
         // Before the callback can come: memory may have to be reclaimed for it.

@@ -59,7 +59,11 @@ fn each_reason_is_documented() {
 fn failures_have_the_reason_that_their_errno_says() {
     for (errno, pin, map) in [
         (Errno::ENOMEM, Reason::PinEnomem, Reason::MapEnomem),
-        (Errno::EOPNOTSUPP, Reason::PinEopnotsupp, Reason::MapEopnotsupp),
+        (
+            Errno::EOPNOTSUPP,
+            Reason::PinEopnotsupp,
+            Reason::MapEopnotsupp,
+        ),
         (Errno::EIO, Reason::PinEio, Reason::MapEio),
         (Errno::EINVAL, Reason::PinOther, Reason::MapOther),
     ] {

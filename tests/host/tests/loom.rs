@@ -115,6 +115,11 @@ fn deregister(_: &Arc<World>, region: Arc<Region>) -> Option<Arc<Region>> {
     None
 }
 
+fn deregister_elsewhere(world: &Arc<World>, region: Arc<Region>) -> Option<Arc<Region>> {
+    as_process(2);
+    deregister(world, region)
+}
+
 fn live(world: &Arc<World>, (): ()) -> Option<Arc<Region>> {
     let region = world.claim(0)?;
     if region.map() {
@@ -214,10 +219,7 @@ fn deregistration_in_another_process() {
         None,
         RULES,
         claim_and_map,
-        |world, region| {
-            as_process(2);
-            deregister(world, region)
-        },
+        deregister_elsewhere,
     );
 }
 
@@ -405,6 +407,17 @@ fn unload_and_deregistration() {
         RULES,
         claim_and_map,
         deregister,
+    );
+}
+
+/// The pin outlives the registration: so must the module.
+#[test]
+fn unload_and_orphan() {
+    unload(
+        "unload_and_orphan",
+        RULES,
+        claim_and_map,
+        deregister_elsewhere,
     );
 }
 

@@ -142,6 +142,7 @@ static void run(void)
 {
 	uint64_t end = options.seconds ? seconds_now() + options.seconds : UINT64_MAX;
 	struct random random = random_for(MAX_PROCESSES, 0, 0);
+	uint64_t shown = seconds_now();
 
 	for (unsigned int i = 0; i < options.processes; i++)
 		start(i);
@@ -151,6 +152,11 @@ static void run(void)
 			shared->stop = 1;
 		if (hung())
 			exit(HUNG);
+		if (seconds_now() >= shown + 60) {
+			shown = seconds_now();
+			printf("so far %lu operations\n", (unsigned long)shared->total);
+			fflush(stdout);
+		}
 		if (one_in(&random, 40))
 			kill_one(&random);
 		for (unsigned int i = 0; i < options.processes; i++)

@@ -1,0 +1,110 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: GPL-2.0
+"""The command-line tool on the real module: the four questions that an administrator has."""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+from peermem import ktap, modules
+from peermem.equipment import expect_nothing_left, fault
+from peermem.memory import GPU_PAGE, Gpu
+from peermem.verbs import Nic
+
+TOOL = Path(os.environ.get("PEERMEM_BIN_DIR", "/src/build/bin")) / "peermem"
+SIZE = 4 * GPU_PAGE
+LIVE, NOT_LOADED, DRAINS = 0, 3, 4
+
+
+def peermem(*arguments, status=0):
+    """What it prints."""
+    done = subprocess.run([TOOL, *arguments], capture_output=True, text=True, timeout=120,
+                          check=False)
+    ktap.expect_equal(done.returncode, status, f"exit status; {done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def answer(*arguments, status=0):
+    return json.loads(peermem("-j", *arguments, status=status))
+
+
+@ktap.case("is GPUDirect on")
+def on():
+    text = peermem("status", status=LIVE)
+    ktap.expect("live" in text and "mock_nvidia" in text and "ib_peer_mem" in text, text)
+    ktap.expect(answer("status")["loaded"], "JSON says that it is not loaded")
+
+
+@ktap.case("who holds GPU memory")
+def who():
+    with Nic() as nic, Gpu(1).alloc(SIZE) as gpu, nic.register(gpu, 100, 70000):
+        [region] = answer("show", "mr")
+    for key, wanted in (("pid", os.getpid()), ("length", 70000), ("pages", 2), ("entries", 1),
+                        ("address", hex(gpu.va + 100)), ("state", "mapped"), ("client", "nv_mem"),
+                        ("ibdev", "rxe0")):
+        ktap.expect_equal(region[key], wanted, key)
+    ktap.expect_equal(answer("show", "mr"), [], "regions after deregistration")
+
+
+@ktap.case("why did a registration fail")
+def why():
+    with Nic() as nic, Gpu().alloc(SIZE) as gpu, fault("get_pages_persistent", -12):
+        ktap.expect_equal(nic.outcome(gpu.va, SIZE), "ENOMEM", "registration")
+    last = answer("show", "failures")[-1]
+    ktap.expect_equal((last["pid"], last["length"], last["reason"]),
+                      (os.getpid(), SIZE, "pin_enomem"), "last failure")
+
+
+@ktap.case("drain, and back")
+def drain():
+    peermem("drain")
+    try:
+        peermem("status", status=DRAINS)
+        with Nic() as nic, Gpu().alloc(SIZE) as gpu:
+            ktap.expect_equal(nic.outcome(gpu.va, SIZE), "EAGAIN", "registration")
+    finally:
+        peermem("live")
+    peermem("status", status=LIVE)
+
+
+@ktap.case("a limit, and none")
+def limit():
+    peermem("limit", "64K")
+    try:
+        with Nic() as nic, Gpu().alloc(SIZE) as gpu:
+            ktap.expect_equal(nic.outcome(gpu.va, SIZE), "ENOMEM", "over the limit")
+            ktap.expect_equal(nic.outcome(gpu.va, GPU_PAGE), "success", "within the limit")
+    finally:
+        peermem("limit", "none")
+
+
+@ktap.case("not loaded, and why")
+def not_loaded():
+    with modules.unloaded():
+        absence = answer("status", status=NOT_LOADED)["absence"]
+        ktap.expect(absence["reasons"], "no reason")
+
+
+@ktap.case("the doctor looks, and finds the stand-in for the GPU driver")
+def doctor():
+    items = json.loads(subprocess.run([TOOL, "-j", "doctor", "M2", "G1", "S1", "S2"], text=True,
+                                      capture_output=True, timeout=300, check=False).stdout)
+    found = {item["id"]: item["status"] for item in items}
+    ktap.expect_equal(found, {"M2": "OK", "G1": "WARN", "S1": "OK", "S2": "OK"}, "verdicts")
+
+
+@ktap.case("figures for Prometheus")
+def prometheus():
+    text = peermem("stats", "--prometheus")
+    for line in ("nvidia_peermem_up 1", "nvidia_peermem_active_mrs 0"):
+        ktap.expect(line in text.splitlines(), f"{line!r} is missing")
+
+
+@ktap.case("bench registers GPU memory")
+def bench():
+    done = answer("bench", "--mmap", "/dev/mock_nvidia0", "--sizes", "64K:1M", "--iterations", "5")
+    ktap.expect(done, "no result")
+
+
+ktap.main(expect_nothing_left)
