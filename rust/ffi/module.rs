@@ -22,7 +22,7 @@ impl ModuleRef {
         // SAFETY: Our own module.
         // INVARIANT: The reference is this value's.
         unsafe { bindings::try_module_get(this_module::<crate::LocalModule>().as_ptr()) }
-            .then_some(Self(()))
+            .then(|| Self(()))
     }
 
     /// Keeps the reference without a value that stands for it.

@@ -72,7 +72,7 @@ def run(path, report):
         elif line.startswith("1.."):
             planned = int(line[3:].split()[0])
         elif not line.startswith(("TAP version", "# Totals")):
-            print("#", line.lstrip("# ").rstrip())
+            print("#", line.lstrip("# ").rstrip(), flush=True)
     status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     if planned == 0 and status == ktap.SKIPPED:
         report.add(True, f"{path.stem} # SKIP nothing for mode {MODE}")
