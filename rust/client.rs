@@ -162,8 +162,12 @@ where
             return Claim::NotMine;
         };
         let call = Call::begin();
-        let request = Request::new(addr, size, range, Self::CLIENT, module);
-        match P::register(request).and_then(admit) {
+        let result = match unwanted(range) {
+            None => P::register(Request::new(addr, size, range, Self::CLIENT, module)),
+            Some(failure) if is_gpu_memory(range) => Err(PinError::Failed(failure)),
+            Some(_) => Err(PinError::NotGpuMemory),
+        };
+        match result {
             Ok(registration) => {
                 call.acquire(
                     registration.id().number(),
@@ -174,15 +178,14 @@ where
                 );
                 Claim::Mine(registration)
             }
-            Err(PinError::NotGpuMemory) => not_mine(),
-            Err(PinError::Failed(failure)) => {
-                let limit = matches!(failure, Failure::Limit);
-                if failure.errno() == Errno::ENOMEM && !limit && !is_gpu_memory(range) {
-                    return not_mine();
-                }
+            Err(PinError::Failed(failure)) if !out_of_memory(failure) || is_gpu_memory(range) => {
                 let errno = report(Stage::Acquire, size, failure);
                 call.acquire(0, addr, size, range.pages(), Err(errno));
                 Claim::Refused(errno)
+            }
+            Err(_) => {
+                STATS.not_gpu_memory.add(1);
+                Claim::NotMine
             }
         }
     }
@@ -251,32 +254,27 @@ where
     }
 }
 
-/// A claim of nothing, counted.
-fn not_mine<R>() -> Claim<R> {
-    STATS.not_gpu_memory.add(1);
-    Claim::NotMine
-}
-
-/// Lets a pinned registration pass, if the administrator does.
-fn admit<P: Pinning>(
-    registration: Arc<Registration<Measured<P>>>,
-) -> Result<Arc<Registration<Measured<P>>>, PinError> {
+/// Why the administrator does not want `range` pinned, if so.
+fn unwanted(range: PinRange) -> Option<Failure> {
     let limit = SETTINGS.max_pinned_bytes();
-    let failure = if SETTINGS.draining() {
-        Failure::Drain
-    } else if limit != 0 && STATS.pinned_bytes.get() > limit {
-        Failure::Limit
+    // The core asks for one registration at a time: nothing else is pinned between this and its pin.
+    let after = STATS.pinned_bytes.get().saturating_add(range.len());
+    if SETTINGS.draining() {
+        Some(Failure::Drain)
+    } else if limit != 0 && after > limit {
+        Some(Failure::Limit)
     } else {
-        return Ok(registration);
-    };
-    registration.release();
-    Err(PinError::Failed(failure))
+        None
+    }
 }
 
-/// Whether `range`, for which memory ran out, begins with GPU memory of this process at all.
-///
-/// The driver, as we, allocates before it looks the range up, in proportion to its length. So "no
-/// memory" may be about a range that is somebody else's; a try with one page tells.
+/// Whether it may be about a range that is somebody else's. The driver, as we, allocates before it
+/// looks the range up, in proportion to its length.
+fn out_of_memory(failure: Failure) -> bool {
+    matches!(failure, Failure::NoMemory | Failure::Pin(Errno::ENOMEM))
+}
+
+/// Whether `range` begins with GPU memory of this process at all: a try with one page tells.
 fn is_gpu_memory(range: PinRange) -> bool {
     !matches!(
         PinnedPages::pin(range.first_page()),

@@ -89,7 +89,7 @@ impl kernel::Module for NvidiaPeermem {
         let parameters = Parameters::read()?;
         let driver = GpuDriver::find().map_err(refuse)?;
         let core = PeerMemory::find().map_err(refuse)?;
-        let globals = Globals::init();
+        let globals = Globals::init(!parameters.persistent);
         let sysfs = Sysfs::new(parameters.mode(), driver, core, parameters.clients())
             .inspect_err(|_| pr_err!("not loaded: cannot make /sys/kernel/nvidia_peermem\n"))?;
         let debugfs = debugfs::create();

@@ -89,14 +89,22 @@ impl Peer {
 /// The GPU that a pinned range is on. `None` if there is no memory to note it.
 pub(crate) fn gpu(identity: &GpuIdentity) -> Option<Arc<Peer>> {
     let mut gpus = GPUS.lock();
-    gpus.find(|gpu| gpu.uuid == identity.uuid).or_else(|| {
-        gpus.add(|| {
-            Peer::new(
-                PciName::of_address(identity.address),
-                identity.uuid,
-                |name, figures| sysfs::gpu_directory(name, identity.uuid, figures),
-            )
-        })
+    if let Some(known) = gpus.find(|gpu| gpu.uuid == identity.uuid) {
+        return Some(known);
+    }
+    let name = PciName::of_address(identity.address);
+    // Memory of coherent GPUs is at no PCI device's address: they share one name, and its figures.
+    let namesake = gpus.find(|gpu| gpu.name == name);
+    gpus.add(|| match namesake {
+        Some(namesake) => Some(Peer {
+            name,
+            uuid: identity.uuid,
+            figures: namesake.figures.clone(),
+            _directory: None,
+        }),
+        None => Peer::new(name, identity.uuid, |name, figures| {
+            sysfs::gpu_directory(name, identity.uuid, figures)
+        }),
     })
 }
 

@@ -285,7 +285,6 @@ where
 {
     fn revoke(&self) {
         let call = Call::begin();
-        self.request.client.stats().num_free_callbacks.add(1);
         let found = self.freed();
         match found {
             Found::Mapped => STATS.invalidations.add(1),

@@ -18,6 +18,7 @@ use kernel::{
 
 use crate::{
     ffi::globals::REGISTRY,
+    registration::Client,
     stats::STATS, //
 };
 
@@ -32,6 +33,8 @@ pub(crate) trait Registered: Send + Sync {
 
 /// The free callback: the memory of the registration of this number is about to go.
 pub(crate) fn revoke(id: Id) {
+    // The one client with revocable pins.
+    Client::NvMem.stats().num_free_callbacks.add(1);
     match id.registration() {
         Some(registration) => registration.revoke(),
         None => STATS.late_callbacks.add(1),

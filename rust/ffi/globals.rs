@@ -58,11 +58,14 @@ global_lock! {
 
 /// The first thing that the module makes when it is loaded, and the last that it drops: nothing
 /// of it runs before or after but the end of a callback.
-pub(crate) struct Globals(());
+pub(crate) struct Globals {
+    /// Whether the GPU driver calls back.
+    callbacks: bool,
+}
 
 impl Globals {
-    /// Makes ready what is static.
-    pub(crate) fn init() -> Self {
+    /// Makes ready what is static. `callbacks` says whether there will be revocable pins.
+    pub(crate) fn init(callbacks: bool) -> Self {
         static READY: SetOnce<()> = SetOnce::new();
         if READY.populate(()) {
             // SAFETY: `populate` is true only once, and nobody uses them before.
@@ -75,7 +78,7 @@ impl Globals {
                 TABLES.init();
             }
         }
-        Self(())
+        Self { callbacks }
     }
 }
 
@@ -83,6 +86,8 @@ impl Drop for Globals {
     fn drop(&mut self) {
         // The GPU driver does not count calls of its free callback. One that gave back the last
         // reference to the module may still have its last few instructions to run.
-        revocable::wait_for_callbacks();
+        if self.callbacks {
+            revocable::wait_for_callbacks();
+        }
     }
 }

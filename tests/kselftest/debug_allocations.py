@@ -55,7 +55,7 @@ def registration(what):
         with counting() as done:
             outcomes = each_allocation(lambda nth: nic.failing(gpu, nth))
         ktap.expect(set(outcomes) <= {"success", "ENOMEM"}, f"other errors: {outcomes}")
-        ktap.expect(outcomes.get("ENOMEM", 0) > 5, "hardly an allocation failed")
+        ktap.expect(outcomes.get("ENOMEM", 0) > 2, "hardly an allocation failed")
         ktap.expect_equal(modules.references(), 0, "references on the module")
         ktap.expect_equal(done["live_mrs"], 0, "regions left")
 

@@ -17,7 +17,10 @@ use peermem_logic::{
         Errno,
         Failure, //
     },
-    range::PinRange,
+    range::{
+        PinRange,
+        GPU_PAGE_SIZE, //
+    },
     reason::Reason,
     registration::Pages,
 };
@@ -209,6 +212,10 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
+        // SAFETY: By the type invariant the mapping exists. What an unknown version has there is only
+        // shown.
+        let entries = unsafe { (*self.mapping.as_ptr()).entries };
+        let bytes = u64::from(entries).wrapping_mul(GPU_PAGE_SIZE);
         // SAFETY: By the type invariant the mapping exists, and so do its table and its device.
         let ret = unsafe {
             nvidia_p2p_dma_unmap_pages(
@@ -217,7 +224,7 @@ impl Drop for Mapping {
                 self.mapping.as_ptr(),
             )
         };
-        if note_leak(ret, Stage::DmaUnmap, 0, Reason::Unmap) {
+        if note_leak(ret, Stage::DmaUnmap, bytes, Reason::Unmap) {
             pr_warn!("the GPU driver did not unmap GPU memory (error {})\n", ret);
         }
     }
