@@ -41,7 +41,7 @@ def expect_one_line(lines, *words):
 @ktap.case("one line says who, how much, and why: {2}", (
     ("get_pages_persistent", -errno.ENOMEM, "BAR1", "error -12"),
     ("get_pages_persistent", -524, "cannot pin", "error -95"),
-    ("dma_map_pages", -errno.EIO, "cannot map", "error -5")), ours_only=OURS)
+    ("dma_map_pages", -errno.EIO, "cannot be mapped", "error -5")), ours_only=OURS)
 def driver_fails(function, error, reason, number):
     expect_one_line(lines_of(fault(function, error)), reason, number)
 
