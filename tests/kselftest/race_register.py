@@ -3,13 +3,14 @@
 """Memory that is freed while it is being registered: an errno or a region that is revoked, and
 never a hang, a stale pin, or a byte in memory of others."""
 
+import mmap
 import threading
 import time
 
 from peermem import ktap
 from peermem.equipment import Stop, expect_nothing_left, pin_function
 from peermem.errors import outcome
-from peermem.memory import GPU_PAGE, Gpu, HostBuffer
+from peermem.memory import GPU_PAGE, Gpu, HostBuffer, map_memory
 from peermem.mode import CALLBACK
 from peermem.process import alone
 from peermem.revoked import expect_access_fails, expect_nothing_held, expect_untouched
@@ -117,14 +118,19 @@ def neighbour(point):
             registration.close()
 
 
-def allocate_and_free(gpu_range, until, freed):
+def reserve(va):
+    """Frees what is there, and lets nobody else in the process have the range."""
+    map_memory(SIZE, address=va, protection=mmap.PROT_NONE, flags=mmap.MAP_PRIVATE)
+
+
+def allocate_and_free(va, until, freed):
     """The same range again and again, for moments of all lengths."""
     moment = 0
     while time.monotonic() < until:
-        buffer = Gpu().alloc(SIZE, gpu_range)
+        Gpu().alloc(SIZE, va)
         time.sleep(moment)
         moment = (moment + 0.00031) % 0.004
-        buffer.free()
+        reserve(va)
         freed.append(1)
 
 
@@ -134,9 +140,8 @@ def random():
     results = {}
     freed = []
     with nic_and_loop() as (nic, _loop):
-        first = Gpu().alloc(SIZE)
-        va = first.va
-        first.free()
+        va = Gpu().alloc(SIZE).va
+        reserve(va)
         until = time.monotonic() + 5
         freeing = threading.Thread(target=allocate_and_free, args=(va, until, freed), daemon=True)
         freeing.start()

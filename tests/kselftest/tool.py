@@ -40,8 +40,9 @@ def on():
 def who():
     with Nic() as nic, Gpu(1).alloc(SIZE) as gpu, nic.register(gpu, 100, 70000):
         [region] = answer("show", "mr")
+        address = hex(gpu.va + 100)
     for key, wanted in (("pid", os.getpid()), ("length", 70000), ("pages", 2), ("entries", 1),
-                        ("address", hex(gpu.va + 100)), ("state", "mapped"), ("client", "nv_mem"),
+                        ("address", address), ("state", "mapped"), ("client", "nv_mem"),
                         ("ibdev", "rxe0")):
         ktap.expect_equal(region[key], wanted, key)
     ktap.expect_equal(answer("show", "mr"), [], "regions after deregistration")
