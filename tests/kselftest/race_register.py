@@ -120,7 +120,7 @@ def neighbour(point):
 
 def reserve(va):
     """Frees what is there, and lets nobody else in the process have the range."""
-    map_memory(SIZE, address=va, protection=mmap.PROT_NONE, flags=mmap.MAP_PRIVATE)
+    map_memory(SIZE, address=va, protection=0, flags=mmap.MAP_PRIVATE)
 
 
 def allocate_and_free(va, until, freed):

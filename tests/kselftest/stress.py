@@ -115,7 +115,8 @@ def stress():
         report = run([])
         if not {"--faults", "--fail-slab"} & set(OPTIONS):
             # Memory that went while it was being registered is a failure like others.
-            lines = [line for line in log.lines() if "freed meanwhile" not in line]
+            lines = [line for line in log.lines()
+                     if "freed meanwhile" not in line and "callbacks suppressed" not in line]
             ktap.expect_equal(lines, [], "log lines of the module")
     expect_everything_done(report)
     expect_gpus_free()
