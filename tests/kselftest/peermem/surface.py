@@ -15,6 +15,8 @@ SYSFS = Path("/sys/kernel/nvidia_peermem")
 DEBUGFS = Path("/sys/kernel/debug/nvidia_peermem")
 DEBUGFS_FILES = ("registrations", "failures", "latency")
 WRITABLE = ("state", "max_pinned_bytes", "stats_reset")
+# What the files of a module that is gone say: sysfs that there is no device, debugfs an error.
+GONE = {"ENODEV", "EIO"}
 # What goes down, too. A peak does with stats_reset alone.
 GAUGES = ("active_mrs", "active_bytes", "pinned_bytes", "orphans")
 
