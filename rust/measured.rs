@@ -115,13 +115,31 @@ impl Drop for MapCount {
     }
 }
 
-/// Pinned pages of a registration.
-pub(crate) struct Measured<P> {
-    pages: P,
+/// Whose pages they are, for the figures; it goes wherever they go.
+struct Account {
     pin: PinCount,
     client: &'static ClientStats,
     /// Of the registration, in bytes, not rounded.
     size: u64,
+}
+
+impl Account {
+    fn mapped(&self, device: Option<Arc<Peer>>) -> MapCount {
+        MapCount {
+            client: self.client,
+            gpu: self.pin.gpu.clone(),
+            device,
+            size: self.size,
+            pages: self.pin.bytes / GPU_PAGE_SIZE,
+        }
+        .start()
+    }
+}
+
+/// Pinned pages of a registration.
+pub(crate) struct Measured<P> {
+    pages: P,
+    account: Account,
 }
 
 /// A device to map for, and its figures.
@@ -148,9 +166,7 @@ pub(crate) struct MeasuredMapping<P: Pages> {
     mapped: P::Mapped,
     // Dropped with it.
     _map: MapCount,
-    pin: PinCount,
-    client: &'static ClientStats,
-    size: u64,
+    account: Account,
 }
 
 impl<P> Measured<P> {
@@ -164,9 +180,11 @@ impl<P> Measured<P> {
     ) -> Self {
         Self {
             pages,
-            pin: PinCount::new(gpu, bytes),
-            client,
-            size,
+            account: Account {
+                pin: PinCount::new(gpu, bytes),
+                client,
+                size,
+            },
         }
     }
 }
@@ -185,40 +203,18 @@ impl<P: Pages<Device = PciDevice, List = ScatterList>> Pages for Measured<P> {
     type List = ScatterList;
 
     fn map(self, device: Device) -> Result<(Self::Mapped, ScatterList), (Self, Failure)> {
-        let Self {
-            pages,
-            pin,
-            client,
-            size,
-        } = self;
+        let Self { pages, account } = self;
         match timed(&STATS.map, || pages.map(device.pci)) {
             Ok((mapped, list)) => {
                 STATS.sg_entries.add(list.entries().into());
-                let map = MapCount {
-                    client,
-                    gpu: pin.gpu.clone(),
-                    device: device.peer,
-                    size,
-                    pages: pin.bytes / GPU_PAGE_SIZE,
-                };
                 let mapping = MeasuredMapping {
                     mapped,
-                    _map: map.start(),
-                    pin,
-                    client,
-                    size,
+                    _map: account.mapped(device.peer),
+                    account,
                 };
                 Ok((mapping, list))
             }
-            Err((pages, failure)) => Err((
-                Self {
-                    pages,
-                    pin,
-                    client,
-                    size,
-                },
-                failure,
-            )),
+            Err((pages, failure)) => Err((Self { pages, account }, failure)),
         }
     }
 
@@ -226,27 +222,15 @@ impl<P: Pages<Device = PciDevice, List = ScatterList>> Pages for Measured<P> {
         let mapped = mapping.mapped;
         Self {
             pages: timed(&STATS.unmap, || P::unmap(mapped)),
-            pin: mapping.pin,
-            client: mapping.client,
-            size: mapping.size,
+            account: mapping.account,
         }
     }
 
     fn unpin(self, due: impl FnOnce() -> bool) -> Result<(), Self> {
-        let Self {
-            pages,
-            mut pin,
-            client,
-            size,
-        } = self;
+        let Self { pages, mut account } = self;
         timed(&STATS.unpin, || pages.unpin(due)).map_err(|pages| {
-            pin.orphan();
-            Self {
-                pages,
-                pin,
-                client,
-                size,
-            }
+            account.pin.orphan();
+            Self { pages, account }
         })
     }
 }

@@ -71,7 +71,6 @@ prepare_tool() {
 	step tool "the tool peermem$(unless "$TOP/build/bin/peermem" "about two minutes")" "$TOP/scripts/build-tool"
 }
 
-# unless THING TIME: how long it takes to make a thing that is not there yet.
 # They would write over each other's logs. The children keep the lock, too.
 only_run() {
 	local fd
@@ -79,6 +78,7 @@ only_run() {
 	flock -n "$fd" || die "another run is at work in this checkout: wait for it, or use a second checkout"
 }
 
+# unless THING TIME: how long it takes to make a thing that is not there yet.
 unless() {
 	[ -e "$1" ] || echo " ($2, this first time)"
 }

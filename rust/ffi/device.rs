@@ -14,6 +14,7 @@ use kernel::{
 };
 use peermem_logic::{
     coalesce::{
+        count_entries,
         Run,
         RunCap,
         Runs, //
@@ -97,7 +98,7 @@ impl MmioMappings {
     where
         I: Iterator<Item = u64> + Clone,
     {
-        let count = ranges.clone().count_entries() as usize;
+        let count = count_entries(ranges.clone()) as usize;
         let runs = KVVec::with_capacity(count, GFP_KERNEL_ACCOUNT | __GFP_NOWARN)
             .map_err(|_| Failure::NoMemory)?;
         // INVARIANT: There are none yet.

@@ -6,7 +6,10 @@
 
 use kernel::bindings;
 use peermem_logic::{
-    coalesce::Run,
+    coalesce::{
+        count_entries,
+        Run, //
+    },
     errno::Failure, //
 };
 
@@ -28,8 +31,7 @@ unsafe impl Send for ScatterList {}
 impl ScatterList {
     /// One entry for each of `runs`. Sleeps.
     pub(super) fn new(runs: impl Iterator<Item = Run> + Clone) -> Result<Self, Failure> {
-        // `Iterator::count` panics when it overflows.
-        let entries = runs.clone().fold(0, |n: u32, _| n.saturating_add(1));
+        let entries = count_entries(runs.clone());
         let mut table = bindings::sg_table::default();
         // SAFETY: `table` is a valid place for a header.
         if unsafe { bindings::sg_alloc_table(&mut table, entries, bindings::GFP_KERNEL) } != 0 {

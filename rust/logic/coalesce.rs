@@ -93,11 +93,9 @@ pub fn runs<I: Iterator<Item = u64>>(pages: I, cap: RunCap) -> Runs<I> {
     }
 }
 
-impl<I: Iterator<Item = u64>> Runs<I> {
-    /// How many runs are left; `u32::MAX` if there are more than that.
-    pub fn count_entries(self) -> u32 {
-        self.fold(0, |entries: u32, _| entries.saturating_add(1))
-    }
+/// How many runs there are; `u32::MAX` if there are more than that.
+pub fn count_entries(runs: impl Iterator<Item = Run>) -> u32 {
+    runs.fold(0, |entries: u32, _| entries.saturating_add(1))
 }
 
 impl<I: Iterator<Item = u64>> Iterator for Runs<I> {

@@ -3,7 +3,7 @@
 //! Joining of pages into scatterlist entries.
 
 use peermem_logic::{
-    coalesce::{runs, Run, RunCap, MAX_RUN},
+    coalesce::{count_entries, runs, Run, RunCap, MAX_RUN},
     range::GPU_PAGE_SIZE,
 };
 use proptest::prelude::*;
@@ -12,7 +12,7 @@ const GIB: u64 = 1 << 30;
 
 fn join(pages: &[u64], cap: RunCap) -> Vec<Run> {
     let joined = runs(pages.iter().copied(), cap);
-    let counted = joined.clone().count_entries();
+    let counted = count_entries(joined.clone());
     let joined: Vec<Run> = joined.collect();
     assert_eq!(counted as usize, joined.len());
     joined
