@@ -2,17 +2,23 @@
 # SPDX-License-Identifier: GPL-2.0
 """The command-line tool on the real module: the four questions that an administrator has."""
 
+import fcntl
 import json
 import os
+import pty
+import select
+import struct
 import subprocess
-from pathlib import Path
+import tempfile
+import termios
+import time
 
 from peermem import ktap, modules
 from peermem.equipment import expect_nothing_left, fault
 from peermem.memory import GPU_PAGE, Gpu
+from peermem.modules import TOOL
 from peermem.verbs import Nic
 
-TOOL = Path(os.environ.get("PEERMEM_BIN_DIR", "/src/build/bin")) / "peermem"
 SIZE = 4 * GPU_PAGE
 LIVE, NOT_LOADED, DRAINS = 0, 3, 4
 
@@ -101,10 +107,52 @@ def prometheus():
         ktap.expect(line in text.splitlines(), f"{line!r} is missing")
 
 
+def registered():
+    return answer("stats")["clients"]["nv_mem"]["num_alloc_mrs"]
+
+
 @ktap.case("bench registers GPU memory")
 def bench():
-    done = answer("bench", "--mmap", "/dev/mock_nvidia0", "--sizes", "64K:1M", "--iterations", "5")
-    ktap.expect(done, "no result")
+    before = registered()
+    with tempfile.NamedTemporaryFile(suffix=".svg") as plot:
+        done = answer("bench", "--mmap", "/dev/mock_nvidia0", "--sizes", "64K:256K",
+                      "--iterations", "5", "--warm-up", "2", "--svg", plot.name)
+        ktap.expect(b"<svg" in plot.read(100), "no plot")
+    lengths = [size["length"] for size in done["sizes"]]
+    ktap.expect_equal(lengths, [GPU_PAGE, 2 * GPU_PAGE, 4 * GPU_PAGE], "sizes")
+    for size in done["sizes"]:
+        for times in (size["register"], size["deregister"]):
+            in_order = [times[name] for name in ("min_ns", "median_ns", "p99_ns", "max_ns")]
+            ktap.expect(0 < in_order[0] and in_order == sorted(in_order), f"times: {times}")
+    ktap.expect_equal(registered() - before, 3 * (2 + 5), "registrations with the module")
+
+
+def screen_until(terminal, wanted):
+    """What top draws, until that is there."""
+    drawn, end = "", time.monotonic() + 30
+    while wanted not in drawn:
+        ktap.expect(time.monotonic() < end, f"{wanted!r} is not in {drawn!r}")
+        if select.select([terminal], [], [], 1)[0]:
+            drawn += os.read(terminal, 65536).decode(errors="replace")
+    return drawn
+
+
+@ktap.case("top obeys its keys, and gives the terminal back")
+def top():
+    with Nic() as nic, Gpu().alloc(SIZE) as gpu, nic.register(gpu):
+        pid, terminal = pty.fork()
+        if not pid:
+            os.execv(TOOL, [TOOL, "top", "--interval", "0.2"])
+        fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("4H", 30, 120, 0, 0))
+        screen_until(terminal, f"{os.getpid()} ")
+        screen_until(terminal, "(by bytes)")
+        for key, order in (("n", "name"), ("r", "name, reversed"), ("c", "change, reversed")):
+            os.write(terminal, key.encode())
+            screen_until(terminal, f"(by {order})")
+        os.write(terminal, b"q")
+        screen_until(terminal, "\x1b[?1049l")  # the screen as it was
+        ktap.expect_equal(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), 0, "exit status")
+        os.close(terminal)
 
 
 ktap.main(expect_nothing_left)

@@ -12,6 +12,7 @@ from pathlib import Path
 from peermem.mode import PARAMETERS, REFERENCE
 
 _KO = Path(os.environ.get("PEERMEM_KO_DIR", f"/src/build/{os.uname().release}/ko"))
+TOOL = Path(os.environ.get("PEERMEM_BIN_DIR", "/src/build/bin")) / "peermem"
 PEERMEM = "nvidia_peermem"
 _FILES = {
     PEERMEM: _KO / ("reference/nvidia-peermem.ko" if REFERENCE else "nvidia-peermem.ko"),
@@ -20,6 +21,7 @@ _FILES = {
     "mock_nvidia": _KO / "mock_nvidia.ko",
     "mock_nvidia_old": _KO / "mock_nvidia_old.ko",
     "nv_mem_squatter": _KO / "nv_mem_squatter.ko",
+    "proprietary_nvidia": _KO / "proprietary_nvidia.ko",
 }
 _SYS_FINIT_MODULE, _SYS_DELETE_MODULE = 313, 176  # x86_64
 _libc = ctypes.CDLL(None, use_errno=True)
