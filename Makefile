@@ -36,7 +36,7 @@ demo:			## show RDMA into the memory of two mock GPUs, every byte checked
 test:			## run every test; closes with the number of passed, failed and skipped ones
 	@scripts/test
 
-test-reference:		## run the data tests on NVIDIA's own module, to prove the equipment true
+test-reference:		## run tests on NVIDIA's own module, to prove the equipment true, and that the tests find faults
 	@scripts/test-reference
 
 test-debug:		## run the life of registrations on a kernel that checks memory, locks, leaks and DMA

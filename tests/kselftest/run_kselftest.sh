@@ -8,6 +8,8 @@
 #   PEERMEM_REFERENCE=1  NVIDIA's module is loaded in place of ours
 #   PEERMEM_MODE         persistent, callback or callback-old (peermem/mode.py)
 #   PEERMEM_CASES        regular expression: only cases whose names match
+#   PEERMEM_FROM_CASE    begin with that case of the first file, and end at the first failure
+#   PEERMEM_PATIENCE     seconds after which a call that does not return counts as hung
 #   PEERMEM_STRESS       options for stress.py
 #   PEERMEM_TIME_LIMIT   seconds that a file may take
 #

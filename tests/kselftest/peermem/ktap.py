@@ -6,13 +6,22 @@ import re
 import sys
 import time
 import traceback
+from pathlib import Path
 
 from peermem.mode import MODE, REFERENCE
+from peermem.modules import TROUBLE, KernelLog
 
 PASSED, FAILED, SKIPPED = 0, 1, 4
 
 # Only cases whose name matches: to look at one of them.
 _WANTED = re.compile(os.environ.get("PEERMEM_CASES", ""))
+
+# Not 0: begin with the case of that number, and end at the first that does not leave the machine as
+# it was: what comes after it would run on the rest. The kernel log names each.
+from_case = int(os.environ.get("PEERMEM_FROM_CASE", 0))
+
+# Seconds to wait for what takes a moment, unless it hangs.
+PATIENCE = int(os.environ.get("PEERMEM_PATIENCE", 60))
 
 _cases = []
 
@@ -52,7 +61,7 @@ def expect_equal(got, wanted, what):
     expect(got == wanted, f"{what}: {got!r} instead of {wanted!r}")
 
 
-def eventually(condition, what, seconds=60):
+def eventually(condition, what, seconds=PATIENCE):
     """Waits until condition() holds."""
     end = time.monotonic() + seconds
     while not condition():
@@ -75,16 +84,20 @@ def _passes(function, arguments=()):
 
 
 def _run(function, arguments, ours_only, after_each):
-    """Verdict, and what to add to the line."""
+    """Verdict, what to add to the line, and whether the machine is as before."""
     if ours_only and REFERENCE:
-        return SKIPPED, f"reference module: {ours_only}"
+        return SKIPPED, f"reference module: {ours_only}", True
     try:
         passed = _passes(function, arguments)
     except Skip as reason:
-        return SKIPPED, str(reason)
-    if after_each:
-        passed = _passes(after_each) and passed
-    return PASSED if passed else FAILED, ""
+        return SKIPPED, str(reason), True
+    clean = not after_each or _passes(after_each)
+    return PASSED if passed and clean else FAILED, "", clean
+
+
+def _announce(number, name):
+    with open("/dev/kmsg", "w") as log:
+        log.write(f"kselftest: {Path(sys.argv[0]).stem} {number} of {len(_cases)}: {name}\n")
 
 
 def main(after_each=None):
@@ -95,12 +108,19 @@ def main(after_each=None):
         sys.exit(SKIPPED)
     print(f"1..{len(_cases)}", flush=True)
     verdicts = []
+    kernel_log = KernelLog() if from_case else None
     for number, (name, function, arguments, ours_only) in enumerate(_cases, 1):
-        verdict, remark = _run(function, arguments, ours_only, after_each)
+        if number < from_case:
+            continue
+        if from_case:
+            _announce(number, name)
+        verdict, remark, clean = _run(function, arguments, ours_only, after_each)
         verdicts.append(verdict)
         line = "not ok" if verdict == FAILED else "ok"
         directive = f" # SKIP {remark}" if verdict == SKIPPED else ""
         print(f"{line} {number} - {name}{directive}", flush=True)
+        if from_case and not (clean and not any(map(TROUBLE.search, kernel_log.lines("")))):
+            break
     passed, failed, skipped = (verdicts.count(v) for v in (PASSED, FAILED, SKIPPED))
     print(f"# Totals: pass:{passed} fail:{failed} xfail:0 xpass:0 skip:{skipped} error:0",
           flush=True)

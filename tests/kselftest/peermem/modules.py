@@ -5,6 +5,7 @@ import contextlib
 import ctypes
 import errno
 import os
+import re
 import subprocess
 import time
 from pathlib import Path
@@ -23,6 +24,8 @@ _FILES = {
     "nv_mem_squatter": _KO / "nv_mem_squatter.ko",
     "proprietary_nvidia": _KO / "proprietary_nvidia.ko",
 }
+TROUBLE = re.compile(r"BUG|WARNING|Oops|Call Trace|possible|KASAN|UBSAN|refcount_t|corruption"
+                     r"|general protection|blocked for more than|stall")
 _SYS_FINIT_MODULE, _SYS_DELETE_MODULE = 313, 176  # x86_64
 _libc = ctypes.CDLL(None, use_errno=True)
 

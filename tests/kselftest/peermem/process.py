@@ -85,7 +85,7 @@ class Child:
             os.kill(self.pid, signal.SIGKILL)
         return self.wait()
 
-    def wait(self, seconds=60):
+    def wait(self, seconds=ktap.PATIENCE):
         """Exit status, or minus the signal."""
         end = time.monotonic() + seconds
         while self._status is None:

@@ -189,13 +189,13 @@ class Call:
         self._thread.join(seconds)
         return not self._thread.is_alive()
 
-    def result(self, seconds=60):
+    def result(self, seconds=ktap.PATIENCE):
         ktap.expect(self.done(seconds), f"still not back after {seconds} s: hung")
         if self._error:
             raise self._error
         return self._value
 
-    def errno_name(self, seconds=60):
+    def errno_name(self, seconds=ktap.PATIENCE):
         return outcome(lambda: self.result(seconds))
 
 
