@@ -4,17 +4,13 @@
 # What every script of the test bed shares: where things are, how to speak to
 # the user, and how to reach Debian's packages. Sourced, never run.
 
-TOP=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+# shellcheck source=scripts/module.sh
+. "$(dirname "${BASH_SOURCE[0]}")/module.sh"
 CACHE=${PEERMEM_CACHE:-/var/cache/nvidia-peermem-rs}
 # The kernel series of Debian the test bed runs on, and the suite it is for.
 KERNEL=${KERNEL:-7.3}
 SUITE=trixie
 export PEERMEM_START=${PEERMEM_START:-$(date +%s)}
-
-die() {
-	echo "$(basename "$0"): $*" >&2
-	exit 1
-}
 
 # progress TEXT: one line, with the seconds since the first script started. Goes
 # to the user even from within a step, whose output goes to its log.
@@ -124,11 +120,6 @@ need_root() {
 	[ "$(id -u)" = 0 ] || die "needs root (it makes a Debian root and mounts it): run it with sudo"
 }
 
-# hash12 FILE...: a short name for the contents of files.
-hash12() {
-	cat "$@" | sha256sum | cut -c1-12
-}
-
 root_dir() {
 	echo "$CACHE/root-$(hash12 "$TOP/scripts/buildroot")"
 }
@@ -145,31 +136,6 @@ kernel_release() {
 
 build_dir() {
 	echo "$TOP/build/$(kernel_release)"
-}
-
-# kernel_compiler KDIR: its command. A distribution's clang calls itself "Debian clang".
-kernel_compiler() {
-	sed -nE 's/^CONFIG_CC_VERSION_TEXT="(.* )?(clang) version .*/\2/p; t; s/^CONFIG_CC_VERSION_TEXT="([^ ]*) .*/\1/p' "$1/.config"
-}
-
-# kernel_toolchain KDIR: make's arguments for the compiler that built the kernel.
-kernel_toolchain() {
-	local cc
-	cc=$(kernel_compiler "$1")
-	case $cc in
-	*clang*) echo LLVM=1 ;;
-	*-gcc*) echo "CC=$cc" "CROSS_COMPILE=${cc%gcc*}" ;;
-	*) echo "CC=$cc" ;;
-	esac
-}
-
-# kbuild KDIR SOURCE OUTPUT ARGS...: what is built is never among the sources.
-kbuild() {
-	local kdir=$1 source=$2 output=$3
-	shift 3
-	mkdir -p "$output"
-	# shellcheck disable=SC2046 # several words
-	make -C "$kdir" $(kernel_toolchain "$kdir") M="$source" MO="$output" "$@"
 }
 
 # locked NAME COMMAND...: two builds of the same thing must not meet. The lock

@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use crate::doctor::ko::Ko;
 use crate::root::{LogLine, Read, Root};
+use crate::skipped;
 
 /// The file that modprobe takes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -137,10 +138,16 @@ fn in_the_way(root: &Root) -> Vec<String> {
     if missing("nvidia_p2p_get_pages") {
         reasons.push("no GPU driver: modprobe nvidia");
     }
+    let mut reasons: Vec<_> = reasons.into_iter().map(str::to_owned).collect();
     if module_file(root).is_none() {
-        reasons.push("it is not installed for this kernel: modules.dep knows no nvidia-peermem");
+        reasons.push(match skipped::reason(root) {
+            Some(reason) => format!("DKMS skipped this kernel: {reason}"),
+            None => {
+                "it is not installed for this kernel: modules.dep knows no nvidia-peermem".to_owned()
+            }
+        });
     }
-    reasons.into_iter().map(str::to_owned).collect()
+    reasons
 }
 
 /// Whether one of the lines `0000000000000000 T name [module]` has the name.

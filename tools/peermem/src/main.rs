@@ -16,6 +16,7 @@ mod output;
 mod plot;
 mod root;
 mod screen;
+mod skipped;
 mod system;
 mod units;
 mod verbs;

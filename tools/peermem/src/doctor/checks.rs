@@ -45,6 +45,7 @@ pub const CHECKS: &[Check] = &[
     check("K8", "signature", "signature of the module", kernel::signature),
     check("K9", "built-for", "kernel the module is for", kernel::built_for),
     check("K10", "load-error", "last error at load", kernel::load_error),
+    check("K11", "dkms", "built by DKMS", kernel::dkms),
     check("M1", "peer-api", "peer-memory API", module::peer_api),
     check("M2", "loaded", "module loaded", module::loaded),
     check("M3", "installed", "module installed", module::installed),

@@ -6,6 +6,7 @@ use super::facts::{Config, Machine};
 use super::ko::Ko;
 use super::verdict::Verdict;
 use crate::root::{LogLine, Read};
+use crate::skipped;
 
 const NO_RELEASE: &str = "the kernel's release is not known";
 const NO_CONFIG: &str = "the kernel's configuration is not readable";
@@ -72,10 +73,17 @@ pub fn metadata(machine: &Machine) -> Verdict {
         return Verdict::skip("kernel built without CONFIG_RUST").from(headers);
     }
     let release = machine.release().unwrap_or_default();
-    let places = [
+    let mut places = vec![
         format!("{headers}/rust"),
         format!("/usr/src/linux-lib-rust-{release}/rust"),
     ];
+    // What the package has made because the distribution ships none.
+    const MADE: &str = "/var/cache/nvidia-peermem-rs/dkms";
+    let made = machine.root.names(MADE).into_iter();
+    places.extend(
+        made.filter(|name| name.starts_with(&format!("{release}-")))
+            .map(|name| format!("{MADE}/{name}/rust")),
+    );
     let crates = ["core", "kernel", "bindings"];
     let complete = |place: &&String| {
         let file = |name| format!("{place}/lib{name}.rmeta");
@@ -285,6 +293,22 @@ pub fn load_error(machine: &Machine) -> Verdict {
         }
     }
     .from(LOG)
+}
+
+/// What did DKMS do for this kernel when it was last asked?
+pub fn dkms(machine: &Machine) -> Verdict {
+    let release = machine.release().unwrap_or_default();
+    let file = skipped::file(&release);
+    match skipped::reason(&machine.root) {
+        Some(reason) if machine.our_file().is_some() => {
+            Verdict::warn(format!("installed, but cannot be built again: {reason}"))
+        }
+        Some(reason) => Verdict::fail(format!("skipped this kernel: {reason}")),
+        None if machine.root.exists(&file) => Verdict::ok("built for this kernel"),
+        None => Verdict::skip("the module did not come with a DKMS package"),
+    }
+    .hint(format!("when that is mended: dkms autoinstall -k {release}"))
+    .from(file)
 }
 
 /// How the last attempt to load the module ended.
