@@ -57,3 +57,8 @@ install_packages() {
 	done
 	apt-get -qqy -o Dpkg::Use-Pty=0 install "${files[@]}"
 }
+
+# number: makes of the tests on its input those of a plan; fails if one of them did.
+number() {
+	awk '/^(not )?ok / { bad += /^not/; sub(/ok -/, "ok " ++n " -") } { print } END { exit bad > 0 }'
+}

@@ -142,9 +142,8 @@ fn in_the_way(root: &Root) -> Vec<String> {
     if module_file(root).is_none() {
         reasons.push(match skipped::reason(root) {
             Some(reason) => format!("DKMS skipped this kernel: {reason}"),
-            None => {
-                "it is not installed for this kernel: modules.dep knows no nvidia-peermem".to_owned()
-            }
+            None => "it is not installed for this kernel: modules.dep knows no nvidia-peermem"
+                .to_owned(),
         });
     }
     reasons

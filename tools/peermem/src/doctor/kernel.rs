@@ -307,7 +307,9 @@ pub fn dkms(machine: &Machine) -> Verdict {
         None if machine.root.exists(&file) => Verdict::ok("built for this kernel"),
         None => Verdict::skip("the module did not come with a DKMS package"),
     }
-    .hint(format!("when that is mended: dkms autoinstall -k {release}"))
+    .hint(format!(
+        "when that is mended: dkms autoinstall -k {release}"
+    ))
     .from(file)
 }
 
