@@ -10,7 +10,7 @@ KDIR ?= /lib/modules/$(KERNELRELEASE)/build
 export KERNEL KBUILD_EXTRA_SYMBOLS PEERMEM_CACHE PEERMEM_MIRROR
 
 .DEFAULT_GOAL := all
-.PHONY: all modules install modules_install uninstall tool install-tool dkms-install deb rpm sources clean help demo test test-reference test-debug test-packages shell testbed fmt clippy update clean-cache
+.PHONY: all modules install modules_install uninstall tool install-tool dkms-install deb rpm sources clean help demo test test-reference test-debug test-packages bench shell testbed fmt clippy update clean-cache
 
 ## On a machine with GPUs
 all: modules		## build nvidia-peermem.ko against KDIR (default: the running kernel)
@@ -62,6 +62,9 @@ test-debug:		## run the life of registrations on a kernel that checks memory, lo
 
 test-packages:		## install, upgrade and remove the packages on machines of their own, and boot one
 	@scripts/test-packages
+
+bench:			## measure beside NVIDIA's own module, counting instructions; see build/bench
+	@scripts/bench
 
 shell:			## a shell in a VM with everything loaded; exit turns the VM off
 	@scripts/shell

@@ -44,7 +44,11 @@ def load(name, parameters=None):
     """insmod, with the kernel's own errno; peermem in the mode under test, or as told."""
     if parameters is None:
         parameters = PARAMETERS if name == PEERMEM else ""
-    fd = os.open(_FILES[name], os.O_RDONLY | os.O_CLOEXEC)
+    load_file(_FILES[name], parameters)
+
+
+def load_file(path, parameters=""):
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         _system_call(_SYS_FINIT_MODULE, fd, parameters.encode(), 0)
     finally:

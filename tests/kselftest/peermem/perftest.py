@@ -34,15 +34,19 @@ def _finish(process, seconds):
     return process.returncode, output
 
 
+def _memory(gpu):
+    return () if gpu is None else (f"--mmap=/dev/mock_nvidia{gpu}",)
+
+
 def run(tool, *options, server_gpu=0, client_gpu=1, seconds=90):
-    """Runs ib_write_bw or another of perftest with both buffers in GPU memory.
-    Gives the output of the client; raises what both said if one of them fails."""
+    """Runs ib_write_bw or another of perftest with both buffers in GPU memory, or in host
+    memory where a GPU is None. Gives the output of the client; raises what both said if one of them fails."""
     common = [tool, "-d", DEVICE, "-x", str(gid_index()), "-F", "-p", str(_PORT), *options]
-    server = _start([*common, f"--mmap=/dev/mock_nvidia{server_gpu}"])
+    server = _start([*common, *_memory(server_gpu)])
     end = time.monotonic() + seconds
     while not _listening() and server.poll() is None and time.monotonic() < end:
         time.sleep(0.05)
-    client = _start([*common, f"--mmap=/dev/mock_nvidia{client_gpu}", "127.0.0.1"])
+    client = _start([*common, *_memory(client_gpu), "127.0.0.1"])
     client_status, client_output = _finish(client, seconds)
     server_status, server_output = _finish(server, seconds if client_status == 0 else 1)
     if client_status or server_status:

@@ -129,11 +129,8 @@ struct peer_client *peer_client_claim(unsigned long addr, size_t size,
 		if (client->wants_invalidation &&
 		    !(flags & IB_PEER_MEM_INVAL_SUPP))
 			continue;
-		/*
-		 * Only > 0 is "mine"; an errno is dropped like 0. The private
-		 * data and the name are always NULL (peer_mem.c, OFED 25.10).
-		 */
-		if (client->ops->acquire(addr, size, NULL, NULL, context) > 0) {
+		/* Only > 0 is "mine"; an errno is dropped like 0 (OFED 25.10). */
+		if (peer_call_acquire(client->ops, addr, size, context) > 0) {
 			refcount_inc(&client->users);
 			return client;
 		}

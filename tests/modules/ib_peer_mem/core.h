@@ -105,6 +105,25 @@ struct peer_client *peer_client_claim(unsigned long addr, size_t size,
 				      unsigned long flags, void **context);
 void peer_client_put(struct peer_client *client);
 
+/* calls.c */
+int peer_call_acquire(const struct peer_memory_client *ops, unsigned long addr,
+		      size_t size, void **context);
+int peer_call_get_pages(const struct peer_memory_client *ops, unsigned long addr,
+			size_t size, bool force, void *context, u64 core_context);
+int peer_call_dma_map(const struct peer_memory_client *ops, struct sg_table *sgt,
+		      void *context, struct device *dma_device);
+void peer_call_dma_unmap(const struct peer_memory_client *ops,
+			 struct sg_table *sgt, void *context,
+			 struct device *dma_device);
+void peer_call_put_pages(const struct peer_memory_client *ops,
+			 struct sg_table *sgt, void *context);
+void peer_call_release(const struct peer_memory_client *ops, void *context);
+void peer_times_init(struct dentry *dir);
+void peer_times_exit(void);
+
+/* bench.c */
+void peer_bench_init(struct dentry *dir);
+
 /* umem.c */
 int peer_invalidate(void *reg_handle, u64 core_context);
 

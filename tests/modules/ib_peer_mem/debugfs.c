@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * /sys/kernel/debug/ib_peer_mem: what tests look at; what they can change, the
- * device that clients are asked to map for; and the points at which they can
+ * device that clients are asked to map for; times (times.h) and bench (bench.c);
+ * and the points at which they can
  * stop a thread (points.h):
  *
  *   acquired     between acquire and get_pages
@@ -238,6 +239,8 @@ int peer_debugfs_init(void)
 			    &pci_references_fops);
 	points_init(root);
 	peer_watch_init(root);
+	peer_times_init(root);
+	peer_bench_init(root);
 	return 0;
 }
 
@@ -245,5 +248,6 @@ void peer_debugfs_exit(void)
 {
 	peer_watch_exit();
 	debugfs_remove(root);
+	peer_times_exit();
 	platform_device_unregister(nonpci);
 }

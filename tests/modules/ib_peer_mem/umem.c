@@ -92,26 +92,17 @@ static void uncharge(struct peer_umem *peer)
 
 static int get_pages(struct peer_umem *peer)
 {
-	/*
-	 * Always for writing; "force" says that a read-only area is fine. The
-	 * client sees the range as the user gave it, and no table yet
-	 * (peer_mem.c, OFED 25.10).
-	 */
-	int err = peer->client->ops->get_pages(peer->umem.address,
-					       peer->umem.length, 1,
-					       !peer->umem.writable, NULL,
-					       peer->context, peer->id);
+	int err = peer_call_get_pages(peer->client->ops, peer->umem.address,
+				      peer->umem.length, !peer->umem.writable,
+				      peer->context, peer->id);
 
 	return peer_audit_result(peer->client, "get_pages", err);
 }
 
 static int dma_map(struct peer_umem *peer)
 {
-	struct sg_table *sgt = peer_sgt(peer);
-	/* nmap is a field of the very table (peer_mem.c, OFED 25.10). */
-	int err = peer->client->ops->dma_map(sgt, peer->context,
-					     peer->dma_device, 0,
-					     (int *)&sgt->nents);
+	int err = peer_call_dma_map(peer->client->ops, peer_sgt(peer),
+				    peer->context, peer->dma_device);
 
 	err = peer_audit_result(peer->client, "dma_map", err);
 	if (err)
@@ -124,9 +115,10 @@ static void dma_unmap_and_put(struct peer_umem *peer)
 	const struct peer_memory_client *ops = peer->client->ops;
 
 	peer_audit_unmapping(peer);
-	ops->dma_unmap(peer_sgt(peer), peer->context, peer->dma_device);
+	peer_call_dma_unmap(ops, peer_sgt(peer), peer->context,
+			    peer->dma_device);
 	peer_pass(POINT_UNMAPPED);
-	ops->put_pages(peer_sgt(peer), peer->context);
+	peer_call_put_pages(ops, peer_sgt(peer), peer->context);
 }
 
 /* Called with mapping_lock held, as are all three steps (OFED 25.10). */
@@ -143,7 +135,7 @@ static int map_pages(struct peer_umem *peer)
 	err = dma_map(peer);
 	if (err) {
 		/* No dma_unmap() then, but put_pages() (OFED 25.10). */
-		ops->put_pages(peer_sgt(peer), peer->context);
+		peer_call_put_pages(ops, peer_sgt(peer), peer->context);
 		return err;
 	}
 	page_size = ops->get_page_size(peer->context);
@@ -222,8 +214,7 @@ unlock:
 
 static void release_client(struct peer_umem *peer)
 {
-	if (peer->client->ops->release)
-		peer->client->ops->release(peer->context);
+	peer_call_release(peer->client->ops, peer->context);
 	peer_client_put(peer->client);
 }
 

@@ -10,6 +10,7 @@
  *   override  "FIELD VALUE": what the next tables and mappings claim; "clear".
  *             table_ram 1: physical addresses of RAM, as those of coherent GPUs
  *   reclaim   write anything: persistent pins go that nobody will give back
+ *   times     when the client called, and how long it took (times.h)
  *   delay     "FUNCTION MS": sleep at the start of the function, before any
  *             lock is taken; "clear" (points.h)
  *   stop      "FUNCTION": wait there until "clear" (points.h)
@@ -45,6 +46,9 @@
 	[OP_FREE_CALLBACK_RETURN] = "free_callback_return", \
 	[OP_GET_PAGES_RETURN] = "get_pages_return",
 #include "../points.h"
+
+#define TIME_NAMES POINT_NAMES
+#include "../times.h"
 
 /* Those of the calls are named as the calls. */
 static const char * const counter_names[NR_COUNTERS] = {
@@ -142,17 +146,26 @@ int mock_fault(enum mock_op op)
 /* Start of a call of the client: 0, or the error to return at once. */
 int mock_enter(enum mock_op op)
 {
+	time_enter(op, 0);
 	mock_count((enum mock_counter)op);
 	mock_pass(op);
 	return mock_fault(op);
 }
 
-/* End of the call. */
+/* End of the call, which is the last one that this thread began. */
 int mock_leave(int ret)
 {
 	if (ret)
 		mock_count(CNT_FAILED_CALLS);
+	time_leave(0, 1);
 	return ret;
+}
+
+void mock_call_back(void (*free_callback)(void *data), void *data)
+{
+	time_leave(OP_FREE_CALLBACK, 0);
+	free_callback(data);
+	time_enter(OP_FREE_CALLBACK, 1);
 }
 
 static int counters_show(struct seq_file *m, void *unused)
@@ -345,9 +358,11 @@ void mock_control_init(void)
 	debugfs_create_file("fault", 0600, root, NULL, &fault_fops);
 	debugfs_create_file("override", 0600, root, NULL, &override_fops);
 	points_init(root);
+	times_init(root);
 }
 
 void mock_control_exit(void)
 {
 	debugfs_remove(root);
+	times_exit();
 }

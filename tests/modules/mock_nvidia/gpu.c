@@ -13,6 +13,11 @@
 
 #define MOCK_BAR	2
 
+static unsigned int beyond_bar;
+module_param(beyond_bar, uint, 0444);
+MODULE_PARM_DESC(beyond_bar,
+		 "GiB of memory that each GPU has beyond its BAR: addresses, for measuring, and nothing there");
+
 static struct mock_gpu gpus[MOCK_MAX_GPUS];
 
 /*
@@ -98,13 +103,13 @@ static void mock_gpu_release_memory(struct mock_gpu *gpu, struct pci_dev *pdev)
 
 static int mock_gpu_init_allocator(struct mock_gpu *gpu)
 {
-	gpu->nr_frames = gpu->bar_bytes / MOCK_FRAME;
+	gpu->nr_frames = (gpu->bar_bytes + (u64)beyond_bar * SZ_1G) / MOCK_FRAME;
 	gpu->used = bitmap_zalloc(gpu->nr_frames, GFP_KERNEL);
 	gpu->bar1_refs = vcalloc(gpu->nr_frames, sizeof(*gpu->bar1_refs));
 	if (!gpu->used || !gpu->bar1_refs)
 		return -ENOMEM;
 	gpu->bar1_used = 0;
-	gpu->bar1_limit = gpu->bar_bytes;
+	gpu->bar1_limit = (u64)gpu->nr_frames * MOCK_FRAME;
 	gpu->fragment = 0;
 	init_waitqueue_head(&gpu->idle);
 	return 0;

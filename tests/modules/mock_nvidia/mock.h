@@ -45,7 +45,7 @@ struct vm_area_struct;
  * @bar_start: physical address of the BAR
  * @bar_bytes: size of the BAR
  * @uuid: what page tables point to
- * @nr_frames: frames in the BAR
+ * @nr_frames: frames in the BAR, and those that have no more than an address
  * @used: bitmap of frames that are allocated or kept by a pin
  * @bar1_refs: pins of each frame
  * @bar1_used: bytes that pins hold in BAR1
@@ -198,6 +198,7 @@ enum mock_override {
 
 int mock_enter(enum mock_op op);
 int mock_leave(int ret);
+void mock_call_back(void (*free_callback)(void *data), void *data);
 void mock_pass(enum mock_op op);
 int mock_fault(enum mock_op op);
 void mock_count(enum mock_counter counter);

@@ -524,7 +524,7 @@ void mock_p2p_memory_freed(struct mock_alloc *alloc)
 		t = list_first_entry(&alloc->tables, struct mock_table, armed);
 		mock_pass(OP_FREE_CALLBACK);
 		mock_count(CNT_FREE_CALLBACKS);
-		t->free_callback(t->data);
+		mock_call_back(t->free_callback, t->data);
 		mock_pass(OP_FREE_CALLBACK_RETURN);
 		table_unpublish(t);
 		table_kill(t);
@@ -578,7 +578,7 @@ static int map_frame(struct mock_table *t, struct pci_dev *peer,
 		     unsigned int i, u64 *dma_address)
 {
 	struct mock_gpu *gpu = t->alloc->gpu;
-	phys_addr_t last = gpu->bar_start + gpu->bar_bytes - 1;
+	phys_addr_t last = gpu->bar_start + (u64)gpu->nr_frames * MOCK_FRAME - 1;
 	phys_addr_t phys = mock_frame_phys(t->alloc, t->first + i);
 
 	if (phys + MOCK_FRAME > last)

@@ -35,7 +35,8 @@ static vm_fault_t mock_vma_fault(struct vm_fault *vmf)
 	vm_fault_t ret = VM_FAULT_SIGBUS;
 
 	mutex_lock(&alloc->map_lock);
-	if (!alloc->freed) {
+	if (!alloc->freed && alloc->frames[page / PAGES_PER_FRAME] <
+			     alloc->gpu->bar_bytes / MOCK_FRAME) {
 		phys_addr_t frame = mock_frame_phys(alloc,
 						    page / PAGES_PER_FRAME);
 
