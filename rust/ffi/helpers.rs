@@ -21,11 +21,6 @@ unsafe extern "C" {
     static peermem_helper_persistent_api_support: c_int;
     static peermem_helper_version: [u8; VERSION_MAX];
     pub(super) fn peermem_helper_dma_get_max_seg_size(dev: *mut bindings::device) -> c_uint;
-    pub(super) fn peermem_helper_sg_set_dma(
-        sg: *mut bindings::scatterlist,
-        addr: bindings::dma_addr_t,
-        len: c_uint,
-    );
     pub(super) fn peermem_helper_dma_mapping_error(
         dev: *mut bindings::device,
         addr: bindings::dma_addr_t,

@@ -4,7 +4,15 @@
 //!
 //! C header: [`include/linux/scatterlist.h`](srctree/include/linux/scatterlist.h)
 
-use kernel::bindings;
+use core::ptr::{
+    self,
+    NonNull, //
+};
+
+use kernel::{
+    bindings,
+    ffi::c_ulong, //
+};
 use peermem_logic::{
     coalesce::{
         count_entries,
@@ -13,7 +21,8 @@ use peermem_logic::{
     errno::Failure, //
 };
 
-use super::helpers;
+/// `SG_PAGE_LINK_MASK`.
+const SG_FLAGS: c_ulong = (bindings::SG_CHAIN | bindings::SG_END) as c_ulong;
 
 /// An owned scatterlist whose entries have DMA addresses and no pages.
 ///
@@ -30,8 +39,10 @@ unsafe impl Send for ScatterList {}
 
 impl ScatterList {
     /// One entry for each of `runs`. Sleeps.
-    pub(super) fn new(runs: impl Iterator<Item = Run> + Clone) -> Result<Self, Failure> {
-        let entries = count_entries(runs.clone());
+    pub(super) fn new(mut runs: impl Iterator<Item = Run> + Clone) -> Result<Self, Failure> {
+        // Mostly it is the only one: then no page is looked at again.
+        let first = runs.next();
+        let entries = count_entries(first.into_iter().chain(runs.clone()));
         let mut table = bindings::sg_table::default();
         // SAFETY: `table` is a valid place for a header.
         if unsafe { bindings::sg_alloc_table(&mut table, entries, bindings::GFP_KERNEL) } != 0 {
@@ -40,17 +51,16 @@ impl ScatterList {
         }
         // INVARIANT: Just allocated.
         let list = Self(table);
-        let mut sg = list.0.sgl;
-        for run in runs {
-            if sg.is_null() {
-                break;
+        let mut entry = NonNull::new(list.0.sgl).map(Entry);
+        first.into_iter().chain(runs).for_each(|run| {
+            if let Some(this) = entry.take() {
+                // SAFETY: It is an entry of the table, which is alive and ours alone.
+                entry = unsafe {
+                    this.set(run);
+                    this.next()
+                };
             }
-            // SAFETY: `sg` is an entry of the table, which is alive.
-            unsafe {
-                helpers::peermem_helper_sg_set_dma(sg, run.addr, run.len);
-                sg = bindings::sg_next(sg);
-            }
-        }
+        });
         Ok(list)
     }
 
@@ -64,6 +74,49 @@ impl ScatterList {
     /// It points to the entries: whoever uses it must stop before `self` is dropped.
     pub(super) fn header(&self) -> bindings::sg_table {
         self.0
+    }
+}
+
+/// An entry of a table, here and not in C: there may be one for each page.
+#[derive(Clone, Copy)]
+struct Entry(NonNull<bindings::scatterlist>);
+
+impl Entry {
+    /// Makes it stand for `run`. Only the HCA will look: there is no `struct page` to name.
+    ///
+    /// # Safety
+    ///
+    /// The table must be alive, and the caller's alone.
+    unsafe fn set(self, run: Run) {
+        // SAFETY: By the safety requirements.
+        let sg = unsafe { &mut *self.0.as_ptr() };
+        sg.length = run.len;
+        sg.dma_address = run.addr;
+        #[cfg(CONFIG_NEED_SG_DMA_LENGTH)]
+        {
+            sg.dma_length = run.len;
+        }
+    }
+
+    /// The one after it, as `sg_next`.
+    ///
+    /// # Safety
+    ///
+    /// The table must be alive.
+    unsafe fn next(self) -> Option<Self> {
+        // SAFETY: By the safety requirements. Each entry but the last has one after it, and if that
+        // is a link it has the address of an entry and two flags.
+        unsafe {
+            if (*self.0.as_ptr()).page_link & bindings::SG_END as c_ulong != 0 {
+                return None;
+            }
+            let next = self.0.add(1);
+            let link = (*next.as_ptr()).page_link;
+            if link & bindings::SG_CHAIN as c_ulong == 0 {
+                return Some(Self(next));
+            }
+            NonNull::new(ptr::with_exposed_provenance_mut(link & !SG_FLAGS)).map(Self)
+        }
     }
 }
 

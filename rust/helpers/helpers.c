@@ -7,7 +7,6 @@
 #include <linux/pci.h>
 #include <linux/ratelimit.h>
 #include <linux/rcupdate.h>
-#include <linux/scatterlist.h>
 #include <linux/sched/clock.h>
 #include <linux/string.h>
 
@@ -40,15 +39,6 @@ static_assert(sizeof(NVIDIA_PEERMEM_VERSION) < IB_PEER_MEMORY_VER_MAX);
 unsigned int peermem_helper_dma_get_max_seg_size(struct device *dev)
 {
 	return dma_get_max_seg_size(dev);
-}
-
-void peermem_helper_sg_set_dma(struct scatterlist *sg, dma_addr_t addr,
-			       unsigned int len)
-{
-	/* Only the HCA will look: there is no struct page to name. */
-	sg_set_page(sg, NULL, len, 0);
-	sg_dma_address(sg) = addr;
-	sg_dma_len(sg) = len;
 }
 
 int peermem_helper_dma_mapping_error(struct device *dev, dma_addr_t addr)

@@ -18,15 +18,12 @@
 struct device;
 struct kobj_attribute;
 struct kobject;
-struct scatterlist;
 
 extern int peermem_helper_peerdirect_support;
 extern int peermem_helper_persistent_api_support;
 extern const char peermem_helper_version[IB_PEER_MEMORY_VER_MAX];
 
 unsigned int peermem_helper_dma_get_max_seg_size(struct device *dev);
-void peermem_helper_sg_set_dma(struct scatterlist *sg, dma_addr_t addr,
-			       unsigned int len);
 int peermem_helper_dma_mapping_error(struct device *dev, dma_addr_t addr);
 void peermem_helper_comm(char name[TASK_COMM_LEN]);
 void peermem_helper_dev_name(const struct device *dev,

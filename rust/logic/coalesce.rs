@@ -5,6 +5,8 @@
 //! One entry per 64 KiB page costs 40 MiB of scatterlist for an 80 GiB registration, and keeps
 //! HCAs from using larger pages. Joined, contiguous memory needs one entry per 2 GiB.
 
+use core::ops::ControlFlow;
+
 use crate::range::GPU_PAGE_SIZE;
 
 /// [`GPU_PAGE_SIZE`] as a length of a run.
@@ -59,26 +61,13 @@ pub struct Run {
     pub len: u32,
 }
 
-impl Run {
-    const fn page(addr: u64) -> Self {
-        Self { addr, len: PAGE }
-    }
-
-    /// This run with the page at `addr` added, if that page continues it and `cap` allows it.
-    fn with_page(self, addr: u64, cap: RunCap) -> Option<Self> {
-        let len = self.len.checked_add(PAGE).filter(|len| *len <= cap.0)?;
-        let next = self.addr.checked_add(u64::from(self.len))?;
-        (next == addr).then_some(Self { len, ..self })
-    }
-}
-
 /// Iterator over the runs of a sequence of page addresses, in order. See [`runs`].
 #[derive(Clone, Debug)]
 pub struct Runs<I> {
     pages: I,
     cap: RunCap,
     /// The page that ended the previous run.
-    pending: Option<Run>,
+    pending: Option<u64>,
 }
 
 /// Joins the DMA addresses of consecutive GPU pages into runs of at most `cap` bytes.
@@ -98,23 +87,68 @@ pub fn count_entries(runs: impl Iterator<Item = Run>) -> u32 {
     runs.fold(0, |entries: u32, _| entries.saturating_add(1))
 }
 
+impl RunCap {
+    /// Where a run that begins at `first` ends at the latest: at the bound, or with the last page
+    /// of the address space.
+    #[inline]
+    fn stop(self, first: u64) -> u64 {
+        first.checked_add(self.0.into()).unwrap_or_else(|| {
+            let pages = (u64::MAX - first) / GPU_PAGE_SIZE + 1;
+            first.wrapping_add(pages.wrapping_mul(GPU_PAGE_SIZE))
+        })
+    }
+}
+
+/// From one address to another, which may be one beyond the address space.
+const fn run(first: u64, end: u64) -> Run {
+    Run {
+        addr: first,
+        len: end.wrapping_sub(first) as u32,
+    }
+}
+
 impl<I: Iterator<Item = u64>> Iterator for Runs<I> {
     type Item = Run;
 
     fn next(&mut self) -> Option<Run> {
-        let mut run = match self.pending.take() {
-            Some(run) => run,
-            None => Run::page(self.pages.next()?),
-        };
-        for addr in self.pages.by_ref() {
-            match run.with_page(addr, self.cap) {
-                Some(longer) => run = longer,
-                None => {
-                    self.pending = Some(Run::page(addr));
-                    break;
-                }
+        let first = self.pending.take().or_else(|| self.pages.next())?;
+        let stop = self.cap.stop(first);
+        let second = first.wrapping_add(GPU_PAGE_SIZE);
+        let joined = self.pages.try_fold(second, |end, addr| {
+            if addr == end && end != stop {
+                ControlFlow::Continue(end.wrapping_add(GPU_PAGE_SIZE))
+            } else {
+                ControlFlow::Break((end, addr))
             }
+        });
+        let end = match joined {
+            ControlFlow::Continue(end) => end,
+            ControlFlow::Break((end, addr)) => {
+                self.pending = Some(addr);
+                end
+            }
+        };
+        Some(run(first, end))
+    }
+
+    /// As by [`Self::next`], with a few instructions less for each run: there may be as many as
+    /// there are pages.
+    fn fold<B, F: FnMut(B, Run) -> B>(mut self, init: B, mut each: F) -> B {
+        let Some(mut first) = self.pending.take().or_else(|| self.pages.next()) else {
+            return init;
+        };
+        let mut result = init;
+        let mut stop = self.cap.stop(first);
+        let mut end = first.wrapping_add(GPU_PAGE_SIZE);
+        for addr in self.pages {
+            if addr != end || end == stop {
+                result = each(result, run(first, end));
+                first = addr;
+                stop = self.cap.stop(first);
+                end = first;
+            }
+            end = end.wrapping_add(GPU_PAGE_SIZE);
         }
-        Some(run)
+        each(result, run(first, end))
     }
 }
