@@ -10,6 +10,10 @@ use kernel::{
             Atomic,
             Relaxed, //
         },
+        lock::{
+            mutex::MutexBackend,
+            Guard, //
+        },
         Arc,
         CondVar,
         Mutex, //
@@ -47,21 +51,37 @@ use crate::{
     },
 };
 
+/// A value, and how many wait for it to change. As a rule nobody does, and nobody need be woken.
+struct Watched<T> {
+    value: T,
+    waiting: usize,
+}
+
 /// A mutex, and the wait queue of those who wait for a change of what it protects.
 #[pin_data]
 struct Monitor<T> {
     #[pin]
-    value: Mutex<T>,
+    watched: Mutex<Watched<T>>,
     #[pin]
     changed: CondVar,
 }
 
 impl<T> Monitor<T> {
     fn new(value: T) -> impl PinInit<Self> {
+        let watched = Watched { value, waiting: 0 };
         pin_init!(Self {
-            value <- new_mutex!(value, "nvidia_peermem_registration"),
+            watched <- new_mutex!(watched, "nvidia_peermem_registration"),
             changed <- new_condvar!("nvidia_peermem_registration_changed"),
         })
+    }
+
+    /// Ends a change.
+    fn changed(&self, watched: Guard<'_, Watched<T>, MutexBackend>) {
+        let waiting = watched.waiting != 0;
+        drop(watched);
+        if waiting {
+            self.changed.notify_all();
+        }
     }
 }
 
@@ -69,20 +89,22 @@ impl<T: Unpin> registration::Monitor for Monitor<T> {
     type Value = T;
 
     fn update<R>(&self, change: impl FnOnce(&mut T) -> R) -> R {
-        let result = change(&mut *self.value.lock());
-        self.changed.notify_all();
+        let mut watched = self.watched.lock();
+        let result = change(&mut watched.value);
+        self.changed(watched);
         result
     }
 
     fn update_when<R>(&self, mut change: impl FnMut(&mut T) -> Option<R>) -> R {
-        let mut value = self.value.lock();
+        let mut watched = self.watched.lock();
         loop {
-            if let Some(result) = change(&mut *value) {
-                drop(value);
-                self.changed.notify_all();
+            if let Some(result) = change(&mut watched.value) {
+                self.changed(watched);
                 return result;
             }
-            self.changed.wait(&mut value);
+            watched.waiting = watched.waiting.wrapping_add(1);
+            self.changed.wait(&mut watched);
+            watched.waiting = watched.waiting.wrapping_sub(1);
         }
     }
 }
@@ -298,7 +320,7 @@ where
     fn describe(&self, to: &mut dyn fmt::Write) -> fmt::Result {
         let request = &self.request;
         let (state, entries) = {
-            let life = self.life.value.lock();
+            let life = &self.life.watched.lock().value;
             (life.state(), life.list().map_or(0, ScatterList::entries))
         };
         put!(
