@@ -16,7 +16,8 @@ use kernel::{
         },
         Arc,
         CondVar,
-        Mutex, //
+        Mutex,
+        SetOnce, //
     },
     task::Task,
 };
@@ -187,17 +188,11 @@ pub(crate) struct Registration<P: Pages> {
     revoker: Atomic<usize>,
     #[pin]
     life: Monitor<Life<P>>,
-    #[pin]
-    peers: Mutex<Peers>,
+    /// Where the memory is, and which device has it, for debugfs.
+    gpu: SetOnce<Arc<Peer>>,
+    device: SetOnce<Arc<Peer>>,
     // The last to be dropped.
     request: Request,
-}
-
-/// Where the memory is, and which device has it. Nobody waits for this lock in a free callback.
-#[derive(Default)]
-struct Peers {
-    gpu: Option<Arc<Peer>>,
-    device: Option<Arc<Peer>>,
 }
 
 impl<P: Pages<List = ScatterList>> Registration<P> {
@@ -212,7 +207,8 @@ impl<P: Pages<List = ScatterList>> Registration<P> {
             invalidation,
             revoker: Atomic::new(0),
             life <- Monitor::new(life),
-            peers <- new_mutex!(Peers::default(), "nvidia_peermem_registration_peers"),
+            gpu: SetOnce::new(),
+            device: SetOnce::new(),
             request,
         })
     }
@@ -229,12 +225,12 @@ impl<P: Pages<List = ScatterList>> Registration<P> {
 
     /// Notes the GPU, for debugfs.
     pub(crate) fn set_gpu(&self, gpu: Option<Arc<Peer>>) {
-        self.peers.lock().gpu = gpu;
+        gpu.map(|gpu| self.gpu.populate(gpu));
     }
 
-    /// Notes the RDMA device, for debugfs.
+    /// Notes the RDMA device, for debugfs: there is one for a registration.
     pub(crate) fn set_device(&self, device: Option<Arc<Peer>>) {
-        self.peers.lock().device = device;
+        device.map(|device| self.device.populate(device));
     }
 
     /// See [`registration::pinned`].
@@ -330,13 +326,10 @@ where
             request.pid,
             request.client.name()
         )?;
-        {
-            let peers = self.peers.lock();
-            for (key, peer) in [("gpu", &peers.gpu), ("device", &peers.device)] {
-                match peer {
-                    Some(peer) => put!(to, " {}={}", key, peer.name)?,
-                    None => put!(to, " {}=-", key)?,
-                }
+        for (key, peer) in [("gpu", &self.gpu), ("device", &self.device)] {
+            match peer.as_ref() {
+                Some(peer) => put!(to, " {}={}", key, peer.name)?,
+                None => put!(to, " {}=-", key)?,
             }
         }
         put!(

@@ -13,7 +13,13 @@ use kernel::{
         RBTree,
         RBTreeNode, //
     },
-    sync::Arc, //
+    sync::{
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
+        Arc, //
+    },
 };
 
 use crate::{
@@ -43,16 +49,12 @@ pub(crate) fn revoke(id: Id) {
 
 /// The live registrations.
 pub(crate) struct Registry {
-    last: u64,
     live: Option<RBTree<u64, Arc<dyn Registered>>>,
 }
 
 impl Registry {
     pub(crate) const fn new() -> Self {
-        Self {
-            last: 0,
-            live: None,
-        }
+        Self { live: None }
     }
 }
 
@@ -63,10 +65,9 @@ pub(crate) struct Id(u64);
 impl Id {
     /// A number that nothing stands for yet.
     pub(crate) fn new() -> Self {
-        let mut registry = REGISTRY.lock();
+        static LAST: Atomic<u64> = Atomic::new(0);
         // A billion a second would take it 500 years to wrap.
-        registry.last = registry.last.wrapping_add(1);
-        Self(registry.last)
+        Self(LAST.fetch_add(1, Relaxed).wrapping_add(1))
     }
 
     /// The one of this number, which may stand for nothing any more.

@@ -49,7 +49,7 @@ impl Drop for Process {
     }
 }
 
-/// The name of a thread, in printable ASCII: it may have set any bytes.
+/// The name of a thread, which may have set any bytes; shown in printable ASCII.
 #[derive(Clone, Copy)]
 pub(crate) struct Name([u8; Self::LEN]);
 
@@ -62,18 +62,19 @@ impl Name {
         let mut name = [0; Self::LEN];
         // SAFETY: There is room for a name.
         unsafe { helpers::peermem_helper_comm(&mut name) };
-        for byte in &mut name {
-            if *byte != 0 && !byte.is_ascii_graphic() && *byte != b' ' {
-                *byte = b'?';
-            }
-        }
         Self(name)
     }
 }
 
 impl fmt::Display for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = self.0.split(|byte| *byte == 0).next().unwrap_or_default();
+        let mut name = self.0;
+        for byte in &mut name {
+            if *byte != 0 && !byte.is_ascii_graphic() && *byte != b' ' {
+                *byte = b'?';
+            }
+        }
+        let name = name.split(|byte| *byte == 0).next().unwrap_or_default();
         f.write_str(core::str::from_utf8(name).unwrap_or_default())
     }
 }

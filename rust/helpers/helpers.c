@@ -50,7 +50,7 @@ static_assert(TASK_COMM_LEN == 16);
 
 void peermem_helper_comm(char name[TASK_COMM_LEN])
 {
-	get_task_comm(*(char (*)[TASK_COMM_LEN])name, current);
+	memcpy(name, current->comm, TASK_COMM_LEN);
 }
 
 void peermem_helper_dev_name(const struct device *dev,

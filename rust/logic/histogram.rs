@@ -7,6 +7,7 @@ pub const BUCKETS: usize = 40;
 
 /// The bucket that a duration of `ns` nanoseconds belongs to: n for 2^n up to 2^(n+1) - 1, where 0
 /// counts as 1.
+#[inline]
 pub const fn bucket(ns: u64) -> usize {
     let log2 = match ns.checked_ilog2() {
         Some(log2) => log2 as usize,

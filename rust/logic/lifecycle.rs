@@ -120,6 +120,8 @@ pub enum Refusal {
 }
 
 /// The transition table: every pair that is not listed is [`Refusal::Illegal`].
+// Inlined where the event is known, little of it is left.
+#[inline]
 pub const fn step(state: State, event: Event) -> Result<(State, Action), Refusal> {
     use Event::*;
     Ok(match (state, event) {
