@@ -274,7 +274,9 @@ def check(directory, baseline_file):
         worse, better = now > was * TOLERANCE, now * TOLERANCE < was
         if worse or better:
             print(f"{'WORSE' if worse else 'better'}: {name}: {count(now)}, was {count(was)}")
-        good &= not worse
+        # Another kernel, with another compiler, takes other numbers of instructions.
+        comparable = found["release"] == baseline["release"] or "own" not in name
+        good &= not (worse and comparable)
     print(f"{len(values)} figures on {found['release']}, baseline of {baseline['release']}")
     return good
 
