@@ -305,7 +305,7 @@ pub fn dkms(machine: &Machine) -> Verdict {
         }
         Some(reason) => Verdict::fail(format!("skipped this kernel: {reason}")),
         None if machine.root.exists(&file) => Verdict::ok("built for this kernel"),
-        None => Verdict::skip("the module did not come with a DKMS package"),
+        None => Verdict::skip("DKMS was not asked about this kernel"),
     }
     .hint(format!(
         "when that is mended: dkms autoinstall -k {release}"
