@@ -155,4 +155,14 @@ def top():
         os.close(terminal)
 
 
+@ktap.case("top ends with its terminal")
+def terminal_gone():
+    pid, terminal = pty.fork()
+    if not pid:
+        os.execv(TOOL, [TOOL, "top"])
+    screen_until(terminal, "(by bytes)")
+    os.close(terminal)
+    ktap.eventually(lambda: os.waitpid(pid, os.WNOHANG)[0] == pid, "top has ended", seconds=20)
+
+
 ktap.main(expect_nothing_left)

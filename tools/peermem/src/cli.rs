@@ -15,7 +15,7 @@ use crate::commands::control::{self, Limit};
 use crate::commands::{bench, generate, report, show, stats, status, top, watch};
 use crate::doctor;
 use crate::failure::{Exit, Failure, Outcome};
-use crate::output::When;
+use crate::output::{out, When};
 use crate::root::Root;
 
 /// Options of all commands.
@@ -133,7 +133,7 @@ fn with_help(mut arguments: Vec<OsString>) -> Vec<OsString> {
 fn explain(error: &clap::Error) -> ExitCode {
     match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
-            print!("{}", error.render());
+            out!("{}", error.render());
             ExitCode::SUCCESS
         }
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {

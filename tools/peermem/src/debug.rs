@@ -119,7 +119,7 @@ fn parsed<T>(root: &Root, name: &str, parse: fn(&str) -> Option<T>) -> Outcome<V
     let text = match root.read(&path) {
         Read::Contents(text) => text,
         _ if !module::is_loaded(root) => return Err(module::not_loaded()),
-        Read::Missing => return Err(not_mounted(&path)),
+        Read::Missing => return Err(not_mounted(root, &path)),
         Read::Denied => return Err(denied(root, &path)),
         Read::Failed(error) => return Err(Failure::error(format!("{path}: {error}"))),
     };
@@ -130,7 +130,11 @@ fn parsed<T>(root: &Root, name: &str, parse: fn(&str) -> Option<T>) -> Outcome<V
         .collect()
 }
 
-fn not_mounted(path: &str) -> Failure {
+fn not_mounted(root: &Root, path: &str) -> Failure {
+    // It may have gone meanwhile.
+    if !module::is_loaded(root) {
+        return module::not_loaded();
+    }
     Failure::error(format!(
         "{path} is missing: mount -t debugfs debugfs /sys/kernel/debug"
     ))

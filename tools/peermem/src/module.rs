@@ -247,7 +247,8 @@ impl<'a> Directory<'a> {
     fn text(&self, name: &str) -> Outcome<String> {
         let path = format!("{}/{name}", self.path);
         match self.root.read(&path) {
-            Read::Contents(text) => Ok(text.trim().to_owned()),
+            // It goes to terminals.
+            Read::Contents(text) => Ok(text.trim().replace(char::is_control, "?")),
             Read::Missing if !is_loaded(self.root) => Err(not_loaded()),
             Read::Missing => Err(Failure::error(format!(
                 "{path} is missing: peermem and the module are of different versions"

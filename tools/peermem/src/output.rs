@@ -2,12 +2,14 @@
 
 //! JSON and colours on standard output.
 
-use std::io::IsTerminal;
+use std::fmt;
+use std::io::{IsTerminal, Write};
 
 use clap::ValueEnum;
 use serde::Serialize;
 
 use crate::cli::Global;
+use crate::failure::Exit;
 
 /// When to use colours.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -85,9 +87,30 @@ impl Paint {
     }
 }
 
+/// Prints to standard output, as `print!`; see [`print`].
+macro_rules! out {
+    ($($text:tt)*) => { $crate::output::print(format_args!($($text)*)) };
+}
+
+/// Prints to standard output, as `println!`; see [`print`].
+macro_rules! outln {
+    ($($text:tt)*) => { $crate::output::print(format_args!("{}\n", format_args!($($text)*))) };
+}
+
+pub(crate) use {out, outln};
+
+/// Prints to standard output, where `println!` would panic if that is a file on a full disk.
+pub fn print(text: fmt::Arguments<'_>) {
+    let mut stdout = std::io::stdout().lock();
+    if let Err(error) = stdout.write_fmt(text).and_then(|()| stdout.flush()) {
+        eprintln!("peermem: standard output: {error}");
+        std::process::exit(Exit::Error as i32);
+    }
+}
+
 /// Prints a value as JSON: on one line, or readable with `-p`.
 pub fn print_json<T: Serialize + ?Sized>(global: &Global, value: &T) {
-    println!("{}", json(global, value));
+    outln!("{}", json(global, value));
 }
 
 /// A value as JSON, without a newline at the end.

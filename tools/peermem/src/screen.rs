@@ -15,8 +15,16 @@ use crossterm::{execute, queue};
 /// Whether somebody wants the program to end.
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
-extern "C" fn interrupt(_signal: libc::c_int) {
+/// Seconds that a program whose terminal has gone may take to end.
+const LAST_SECONDS: libc::c_uint = 2;
+
+extern "C" fn interrupt(signal: libc::c_int) {
     INTERRUPTED.store(true, Ordering::Relaxed);
+    if signal == libc::SIGHUP {
+        // Whoever waits for keys of a terminal that has gone does not come back.
+        // SAFETY: It may be called in a signal handler, and the default action is to end.
+        unsafe { libc::alarm(LAST_SECONDS) };
+    }
 }
 
 /// The screen; the terminal is as before when it is dropped.
@@ -28,7 +36,7 @@ impl Screen {
     /// Takes the terminal.
     pub fn open() -> io::Result<Self> {
         for signal in [libc::SIGTERM, libc::SIGHUP, libc::SIGINT] {
-            // SAFETY: The handler only stores to an atomic.
+            // SAFETY: The handler stores to an atomic, and sets an alarm.
             unsafe { libc::signal(signal, interrupt as *const () as libc::sighandler_t) };
         }
         terminal::enable_raw_mode()?;

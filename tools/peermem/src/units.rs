@@ -20,6 +20,9 @@ pub fn bytes(bytes: u64) -> String {
 
 /// Reads bytes, with or without a binary unit: `65536`, `64K`, `64KiB`.
 pub fn parse_bytes(text: &str) -> Result<u64, String> {
+    if let Some(hexadecimal) = text.strip_prefix("0x") {
+        return u64::from_str_radix(hexadecimal, 16).map_err(|_| not_bytes(text));
+    }
     let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
     let shift = match text[digits.len()..].trim().to_ascii_lowercase().as_str() {
         "" | "b" => 0,
@@ -27,13 +30,17 @@ pub fn parse_bytes(text: &str) -> Result<u64, String> {
         "m" | "mib" => 20,
         "g" | "gib" => 30,
         "t" | "tib" => 40,
-        _ => return Err(format!("{text} is no number of bytes, like 65536 or 64K")),
+        _ => return Err(not_bytes(text)),
     };
     digits
         .parse::<u64>()
         .ok()
         .and_then(|number| number.checked_mul(1 << shift))
-        .ok_or_else(|| format!("{text} is no number of bytes, like 65536 or 64K"))
+        .ok_or_else(|| not_bytes(text))
+}
+
+fn not_bytes(text: &str) -> String {
+    format!("{text} is no number of bytes, like 65536 or 64K")
 }
 
 /// A time with the unit that suits it: `1.2 ms`.
@@ -72,8 +79,9 @@ mod tests {
     fn bytes_are_read_with_and_without_unit() {
         assert_eq!(parse_bytes("65536"), Ok(65536));
         assert_eq!(parse_bytes("64K"), Ok(65536));
+        assert_eq!(parse_bytes("0x10000"), Ok(65536));
         assert_eq!(parse_bytes("16 GiB"), Ok(16 << 30));
-        for wrong in ["", "K", "-1", "1x", "1.5G", "99999999T", "ä"] {
+        for wrong in ["", "K", "-1", "1x", "1.5G", "0x", "0x-1", "99999999T", "ä"] {
             assert!(parse_bytes(wrong).is_err(), "{wrong}");
         }
     }

@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use crate::cli::Global;
 use crate::failure::{Failure, Outcome};
-use crate::output::{print_json, Paint};
+use crate::output::{outln, print_json, Paint};
 use crate::plot::{Plot, Series};
 use crate::root::Root;
 use crate::units;
@@ -214,9 +214,11 @@ fn show(global: &Global, results: &Results) {
         return print_json(global, results);
     }
     let paint = Paint::new(global);
-    println!(
+    outln!(
         "{}, {} memory, {} registrations of each size",
-        results.device, results.memory, results.iterations
+        results.device,
+        results.memory,
+        results.iterations
     );
     let heading = format!(
         "{:>10}{:>44}{:>44}\n{:>10}{}{}",
@@ -227,10 +229,10 @@ fn show(global: &Global, results: &Results) {
         columns(),
         columns()
     );
-    println!("{}", paint.bold(&heading));
+    outln!("{}", paint.bold(&heading));
     for size in &results.sizes {
         let length = units::bytes(size.length as u64);
-        println!(
+        outln!(
             "{length:>10}{}{}",
             row(&size.register),
             row(&size.deregister)

@@ -11,7 +11,7 @@ use serde::Serialize;
 use crate::cli::Global;
 use crate::failure::{Exit, Failure, Outcome};
 use crate::module::{self, SYSFS};
-use crate::output::print_json;
+use crate::output::{outln, print_json};
 use crate::root::{Read, Root};
 use crate::units;
 
@@ -57,8 +57,8 @@ fn show_limit(root: &Root, global: &Global) -> Outcome {
     let max_pinned_bytes = module::Snapshot::read(root)?.max_pinned_bytes;
     match (global.json, max_pinned_bytes) {
         (true, max_pinned_bytes) => print_json(global, &ShownLimit { max_pinned_bytes }),
-        (false, 0) => println!("none"),
-        (false, bytes) => println!("{bytes}"),
+        (false, 0) => outln!("none"),
+        (false, bytes) => outln!("{bytes}"),
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -13,6 +13,7 @@ use clap_mangen::roff::{roman, Roff};
 use clap_mangen::Man;
 
 use crate::failure::{Failure, Outcome};
+use crate::output::out;
 
 /// What the man page says beyond the options.
 const SECTIONS: [(&str, &[&str]); 3] = [
@@ -53,7 +54,7 @@ pub fn completion(command: &mut Command, shell: Shell) -> Outcome {
 /// Prints the man page, or writes it and those of the commands to a directory.
 pub fn man(command: Command, directory: Option<&Path>) -> Outcome {
     match directory {
-        None => main_page(command.disable_help_subcommand(true)).map(|page| print!("{page}")),
+        None => main_page(command.disable_help_subcommand(true)).map(|page| out!("{page}")),
         Some(directory) => write_pages(command, directory),
     }
     .map(|()| ExitCode::SUCCESS)

@@ -18,6 +18,7 @@ use crate::debug::DEBUGFS;
 use crate::failure::{Failure, Outcome};
 use crate::mask::Mask;
 use crate::module::SYSFS;
+use crate::output::outln;
 use crate::root::{Read, Root};
 
 /// Modules whose versions matter.
@@ -88,9 +89,13 @@ pub fn run(root: &Root, options: &Options) -> Outcome {
             entry.text = mask.apply(&entry.text);
         }
     }
-    write_archive(&file, &entries)
-        .map_err(|error| Failure::error(format!("{}: {error}", file.display())))?;
-    println!("{}", file.display());
+    write_archive(&file, &entries).map_err(|error| {
+        Failure::error(format!(
+            "{}: {error} (--output names another file)",
+            file.display()
+        ))
+    })?;
+    outln!("{}", file.display());
     Ok(ExitCode::SUCCESS)
 }
 

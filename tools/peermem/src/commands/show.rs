@@ -12,7 +12,7 @@ use crate::cli::Global;
 use crate::debug::{self, FailedRegistration, Latency, Registration};
 use crate::failure::Outcome;
 use crate::module::{Client, Gpu, Snapshot};
-use crate::output::{print_json, Paint};
+use crate::output::{outln, print_json, Paint};
 use crate::root::Root;
 use crate::system::{self, DeviceNames, MachineGpu, Port, RdmaDevice};
 
@@ -154,7 +154,7 @@ fn print<T: Serialize>(global: &Global, objects: &[T], fields: impl Fn(&T) -> Ve
     }
     let paint = Paint::new(global);
     for line in objects.iter().flat_map(fields) {
-        println!("{}", line.line(paint));
+        outln!("{}", line.line(paint));
     }
 }
 

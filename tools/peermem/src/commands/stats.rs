@@ -14,7 +14,7 @@ use crate::cli::Global;
 use crate::failure::{Failure, Outcome};
 use crate::metrics;
 use crate::module::Snapshot;
-use crate::output::json;
+use crate::output::{json, out};
 use crate::root::Root;
 
 /// What to print, and where.
@@ -35,9 +35,9 @@ pub fn run(root: &Root, global: &Global, options: &Options) -> Outcome {
         false => plain(&Snapshot::read(root)?, global),
     };
     match &options.output {
-        Some(file) => replace(file, &text)
+        Some(file) => write(file, &text)
             .map_err(|error| Failure::error(format!("{}: {error}", file.display())))?,
-        None => print!("{text}"),
+        None => out!("{text}"),
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -67,6 +67,16 @@ fn flatten(text: &mut String, name: String, value: &Value) {
         Value::String(value) => text.push_str(&format!("{name} {value}\n")),
         Value::Null => text.push_str(&format!("{name} unknown\n")),
         value => text.push_str(&format!("{name} {value}\n")),
+    }
+}
+
+/// A file changes at once or not at all; what a link leads to stays where it is. Anything else, like
+/// a pipe, is written to.
+fn write(file: &Path, text: &str) -> std::io::Result<()> {
+    match fs::metadata(file) {
+        Ok(known) if !known.is_file() => fs::write(file, text),
+        Ok(_) => replace(&fs::canonicalize(file)?, text),
+        Err(_) => replace(file, text),
     }
 }
 

@@ -10,7 +10,7 @@ use crate::cli::Global;
 use crate::failure::{Exit, Outcome};
 use crate::installed::{self, Absence, ModuleFile};
 use crate::module::{self, Snapshot};
-use crate::output::{print_json, Paint};
+use crate::output::{out, print_json, Paint};
 use crate::root::Root;
 use crate::system::{self, MachineGpu, RdmaDevice};
 use crate::units::{bytes, count};
@@ -60,7 +60,7 @@ pub fn run(root: &Root, global: &Global) -> Outcome {
     let status = Status::read(root)?;
     match global.json {
         true => print_json(global, &status),
-        false => print!("{}", Screen::new(global).text(&status)),
+        false => out!("{}", Screen::new(global).text(&status)),
     }
     Ok(status.exit())
 }
@@ -190,6 +190,13 @@ impl Screen {
             self.row("kept pins", &self.paint.warning(&text));
         }
         self.row("failures", &self.failures(module));
+        if stats.not_gpu_memory > 0 {
+            let ranges = count(stats.not_gpu_memory, "range");
+            self.row(
+                "declined",
+                &format!("{ranges}: not GPU memory (EFAULT, and not among failures)"),
+            );
+        }
     }
 
     fn failures(&self, module: &Snapshot) -> String {
@@ -229,9 +236,21 @@ impl Screen {
             let gauges = device.pci.as_ref().and_then(|pci| module.devices.get(pci));
             let text = match gauges {
                 Some(gauges) => usage(gauges.active_mrs, gauges.active_bytes),
+                // A software device registers for the card below it.
+                None if device.pci.is_none() => String::new(),
                 None => "not used yet".to_owned(),
             };
             self.row("RDMA device", &join(&[&device_name(device), &text]));
+        }
+        let known = |pci: &str| {
+            status
+                .rdma_devices
+                .iter()
+                .any(|device| device.pci.as_deref() == Some(pci))
+        };
+        for (pci, gauges) in module.devices.iter().filter(|(pci, _)| !known(pci)) {
+            let text = usage(gauges.active_mrs, gauges.active_bytes);
+            self.row("DMA device", &join(&[pci, &text]));
         }
         if status.rdma_devices.is_empty() {
             self.row("RDMA device", &self.paint.warning("none"));

@@ -17,7 +17,7 @@ use crate::clock;
 use crate::debug::{self, Registration};
 use crate::failure::{Exit, Failure, Outcome};
 use crate::module::{self, Snapshot};
-use crate::output::{print_json, Paint};
+use crate::output::{outln, print_json, Paint};
 use crate::root::Root;
 use crate::screen::Screen;
 use crate::system::DeviceNames;
@@ -352,7 +352,7 @@ fn batch(root: &Root, global: &Global, options: &Options) -> Outcome {
         let view = View::new(&now, before.as_ref(), order);
         match global.json {
             true => print_json(global, &view),
-            false => println!("{}\n", view.lines(paint).join("\n")),
+            false => outln!("{}\n", view.lines(paint).join("\n")),
         }
         if options.count.is_some_and(|count| look + 1 >= count) {
             break;

@@ -19,7 +19,7 @@ use crate::commands::show::{failure_fields, Fields, Mr};
 use crate::debug::{self, FailedRegistration};
 use crate::failure::{Exit, Outcome};
 use crate::module::{self, Snapshot};
-use crate::output::{print_json, Paint};
+use crate::output::{outln, print_json, Paint};
 use crate::root::Root;
 use crate::system::DeviceNames;
 
@@ -239,5 +239,5 @@ fn print(global: &Global, event: Event) {
     }
     let paint = Paint::new(global);
     let line = event.fields(global.details).line(paint);
-    println!("{} {} {line}", paint.dim(&at), event.sign(paint));
+    outln!("{} {} {line}", paint.dim(&at), event.sign(paint));
 }

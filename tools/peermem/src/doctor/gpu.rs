@@ -268,7 +268,7 @@ pub fn bar1_use(machine: &Machine) -> Verdict {
         }
     }
     match shown.is_empty() {
-        true if full.is_empty() => Verdict::ok("nothing has been pinned yet"),
+        true if full.is_empty() => Verdict::ok("no NVIDIA GPU on the PCI bus has memory pinned"),
         _ => Verdict::of(Status::Warn, &full, shown.join(", ")).hint(
             "peermem show mr shows who holds it; nvidia-smi -q -d MEMORY shows all users of BAR1",
         ),

@@ -299,7 +299,7 @@ pub fn load_error(machine: &Machine) -> Verdict {
 pub fn dkms(machine: &Machine) -> Verdict {
     let release = machine.release().unwrap_or_default();
     let file = skipped::file(&release);
-    match skipped::reason(&machine.root) {
+    match skipped::reason(machine.root) {
         Some(reason) if machine.our_file().is_some() => {
             Verdict::warn(format!("installed, but cannot be built again: {reason}"))
         }
@@ -359,6 +359,18 @@ fn rank(line: &str) -> Option<usize> {
     REFUSALS.iter().position(|(text, _)| line.contains(text))
 }
 
+/// The core has a client of our name.
+const REFUSED_CLIENT: &str = "refused the client";
+
+/// Whether the module did not load because of another client. Without the right to read the log,
+/// nobody knows.
+pub fn is_client_refused(machine: &Machine) -> bool {
+    let Read::Contents(log) = machine.root.kernel_log() else {
+        return false;
+    };
+    matches!(last_attempt(&log), Some(Attempt::Refused(line, _)) if line.text.contains(REFUSED_CLIENT))
+}
+
 /// What the kernel says when it refuses a module, and what to do; what explains most comes first.
 const REFUSALS: &[(&str, &str)] = &[
     (
@@ -386,10 +398,7 @@ const REFUSALS: &[(&str, &str)] = &[
         "no peer-memory API",
         "modinfo -n ib_core must be DOCA-OFED's, or use DMA-BUF (checks M1, D1)",
     ),
-    (
-        "refused the client",
-        "unload the other client: lsmod | grep -E 'nv_peer_mem|nvidia_peermem' (check M4)",
-    ),
+    (REFUSED_CLIENT, "unload the other client (check M4)"),
     (
         "is not supported, only",
         "correct the option in /etc/modprobe.d (check M10)",

@@ -28,7 +28,7 @@ use self::facts::Machine;
 use self::verdict::{Status, Verdict};
 use crate::cli::Global;
 use crate::failure::{Exit, Failure};
-use crate::output::{print_json, Paint};
+use crate::output::{outln, print_json, Paint};
 use crate::root::Root;
 
 /// What is printed of a check as JSON.
@@ -126,7 +126,7 @@ fn print_table(global: &Global, results: &[(&Check, Verdict)]) {
     };
     let (id, title) = (width(|check| check.id), width(|check| check.title));
     for (check, verdict) in results {
-        println!(
+        outln!(
             "{:id$}  {}  {:title$}  {}",
             check.id,
             painted(paint, verdict.status),
@@ -135,13 +135,13 @@ fn print_table(global: &Global, results: &[(&Check, Verdict)]) {
         );
         let indent = " ".repeat(id + 8);
         for hint in &verdict.hints {
-            println!("{indent}-> {hint}");
+            outln!("{indent}-> {hint}");
         }
         if global.details {
-            println!("{indent}{}", paint.dim(&verdict.source));
+            outln!("{indent}{}", paint.dim(&verdict.source));
         }
     }
-    println!("{}", summary(results));
+    outln!("{}", summary(results));
 }
 
 /// The status in its colour, in a field of four.

@@ -6,6 +6,7 @@
 use std::rc::Rc;
 
 use super::facts::{Machine, Owner, MODULE, PIN, PIN_PERSISTENT, REGISTER, SYSFS};
+use super::kernel;
 use super::ko::Ko;
 use super::verdict::{Status, Verdict};
 
@@ -62,7 +63,7 @@ pub fn loaded(machine: &Machine) -> Verdict {
             .from(MODULE);
     }
     Verdict::fail("not loaded")
-        .hint("modprobe nvidia-peermem; if that fails, check K10 has the reason")
+        .hint("modprobe nvidia-peermem; if that fails, the reason is in check K10")
         .from(MODULE)
 }
 
@@ -102,7 +103,14 @@ pub fn conflicts(machine: &Machine) -> Verdict {
         .filter(|m| machine.is_loaded(m))
         .collect();
     let Some(first) = loaded.first() else {
-        return Verdict::ok("no other client for the memory of NVIDIA GPUs").from("/proc/modules");
+        return match !machine.is_ours_loaded() && kernel::is_client_refused(machine) {
+            true => {
+                Verdict::fail("the RDMA core has a client nv_mem already, of a module unknown here")
+                    .hint("ls /sys/module/*/holders: it is one of those that use the core's module")
+            }
+            false => Verdict::ok("no other client for the memory of NVIDIA GPUs"),
+        }
+        .from("/proc/modules");
     };
     let detail = format!(
         "{} loaded: only one client may serve GPU memory",

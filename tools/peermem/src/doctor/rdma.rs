@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use super::facts::{numbers, Machine, Owner};
 use super::verdict::{Status, Verdict};
+use crate::units;
 
 const DEVICES: &str = "/sys/class/infiniband";
 const NO_DEVICE: &str = "no RDMA device";
@@ -164,7 +165,7 @@ pub fn verbs(machine: &Machine) -> Verdict {
         _ if machine.rdma_devices().is_empty() => Verdict::skip(NO_DEVICE),
         0 => Verdict::fail("ib_uverbs is not loaded: no application can use RDMA")
             .hint("modprobe ib_uverbs"),
-        count => Verdict::ok(format!("{count} devices")),
+        count => Verdict::ok(units::count(count as u64, "device")),
     }
     .from(VERBS)
 }

@@ -2,8 +2,10 @@
 
 //! What the program does beyond printing the same for the same.
 
+use std::fs;
 use std::io::Write;
-use std::process::Stdio;
+use std::os::unix::fs::symlink;
+use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
@@ -131,6 +133,64 @@ fn a_reader_that_goes_is_no_error() {
     drop(child.stdout.take());
     let output = child.wait_with_output().unwrap();
     assert_eq!(String::from_utf8(output.stderr).unwrap(), "");
+}
+
+#[test]
+fn a_full_disk_is_told_in_one_line() {
+    let tree = Tree::new("busy");
+    for arguments in ["status", "-j status", "show mr", "doctor"] {
+        let full = fs::OpenOptions::new()
+            .write(true)
+            .open("/dev/full")
+            .unwrap();
+        let output = program(&tree, arguments).stdout(full).output().unwrap();
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{arguments}");
+        assert!(
+            error.starts_with("peermem: standard output: ") && error.lines().count() == 1,
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn a_link_to_the_figures_stays() {
+    let tree = Tree::new("busy");
+    let (file, link) = (
+        tree.directory().join("figures"),
+        tree.directory().join("link"),
+    );
+    fs::write(&file, "old").unwrap();
+    symlink(&file, &link).unwrap();
+    run(
+        &tree,
+        &format!("stats --prometheus --output {}", link.display()),
+    );
+    assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+    assert!(fs::read_to_string(&file)
+        .unwrap()
+        .contains("nvidia_peermem_up 1"));
+}
+
+#[test]
+fn figures_go_into_a_pipe_and_do_not_replace_it() {
+    let tree = Tree::new("busy");
+    let pipe = tree.directory().join("pipe");
+    assert!(Command::new("mkfifo")
+        .arg(&pipe)
+        .status()
+        .unwrap()
+        .success());
+    let reading = thread::spawn({
+        let pipe = pipe.clone();
+        move || fs::read_to_string(pipe).unwrap()
+    });
+    run(
+        &tree,
+        &format!("stats --prometheus --output {}", pipe.display()),
+    );
+    assert!(!fs::metadata(&pipe).unwrap().is_file());
+    assert!(reading.join().unwrap().contains("nvidia_peermem_up 1"));
 }
 
 #[test]
