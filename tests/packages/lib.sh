@@ -13,7 +13,7 @@ check() {
 		echo "ok - $name"
 	else
 		echo "not ok - $name"
-		sed 's/^/# /' <<<"$said"
+		echo "# ${said//$'\n'/$'\n# '}"
 	fi
 }
 
