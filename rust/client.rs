@@ -10,7 +10,6 @@
 use core::marker::PhantomData;
 
 use kernel::{
-    current,
     prelude::*,
     sync::Arc, //
 };
@@ -33,6 +32,7 @@ use crate::{
         Stage, //
     },
     ffi::{
+        compat::current_tgid,
         device::PciDevice,
         helpers,
         module::ModuleRef,
@@ -291,7 +291,7 @@ fn report(stage: Stage, size: u64, failure: Failure) -> Errno {
             "{} of {} bytes by process {} failed: {} (error {})\n",
             stage.what(),
             size,
-            current!().tgid(),
+            current_tgid(),
             format_args!("{failure}"),
             errno.to_negative()
         );

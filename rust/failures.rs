@@ -2,10 +2,7 @@
 
 //! The last failures, with who met them.
 
-use kernel::{
-    current,
-    fmt, //
-};
+use kernel::fmt;
 use peermem_logic::{
     errno::Errno,
     reason::Reason, //
@@ -14,6 +11,7 @@ use peermem_logic::{
 use crate::{
     ffi::{
         clock,
+        compat::current_tgid,
         globals::FAILURES,
         process::Name, //
     },
@@ -108,7 +106,7 @@ pub(crate) fn note(stage: Stage, length: u64, errno: Errno, reason: Reason) {
     }
     let record = Record {
         time: clock::log_ns(),
-        pid: current!().tgid(),
+        pid: current_tgid(),
         comm: Name::current(),
         length,
         stage,

@@ -6,6 +6,7 @@
 //! module *does* is decided above, in `client` and `registration`.
 
 pub(crate) mod clock;
+pub(crate) mod compat;
 pub(crate) mod debugfs;
 pub(crate) mod device;
 pub(crate) mod globals;

@@ -3,7 +3,7 @@
 //! One memory registration, as the kernel has it: `peermem_logic::registration` with kernel locks.
 
 use kernel::{
-    current, fmt, new_condvar, new_mutex,
+    fmt, new_condvar, new_mutex,
     prelude::*,
     sync::{
         atomic::{
@@ -35,6 +35,7 @@ use peermem_logic::{
 use crate::{
     ffi::{
         clock::Moment,
+        compat::current_tgid,
         module::ModuleRef,
         peer_memory::Invalidation,
         process::Name,
@@ -138,7 +139,7 @@ impl Request {
             size,
             range,
             client,
-            pid: current!().tgid(),
+            pid: current_tgid(),
             comm: Name::current(),
             since: Moment::now(),
             module,

@@ -7,9 +7,13 @@
 # shellcheck source=scripts/module.sh
 . "$(dirname "${BASH_SOURCE[0]}")/module.sh"
 CACHE=${PEERMEM_CACHE:-/var/cache/nvidia-peermem-rs}
-# The kernel series of Debian the test bed runs on, and the suite it is for.
+# The kernel series of Debian the test bed runs on, the suite that the root is made of,
+# the one that has the kernel, and the compiler that has built it.
 KERNEL=${KERNEL:-7.3}
-SUITE=trixie
+case $KERNEL in
+7.2*) SUITE=sid NEWEST=sid GCC=gcc-16 ;;
+*) SUITE=trixie NEWEST=trixie-backports GCC=gcc-14 ;;
+esac
 export PEERMEM_START=${PEERMEM_START:-$(date +%s)}
 
 # progress TEXT: one line, with the seconds since the first script started. Goes
@@ -121,7 +125,7 @@ need_root() {
 }
 
 root_dir() {
-	echo "$CACHE/root-$(hash12 "$TOP/scripts/buildroot")"
+	echo "$CACHE/root-$SUITE-$(hash12 "$TOP/scripts/buildroot")"
 }
 
 # The kernel of the series which scripts/kernel fetched last.
@@ -172,12 +176,14 @@ configured_mirror() {
 		awk '$1 == "Debian" && $2 == "Debian" { print $3; exit }'
 }
 
-# contrib has the NVIDIA module that serves as reference.
+# contrib has the NVIDIA module that serves as reference. Mirrors that keep a day of sid
+# serve indexes that are past their date.
 sources_list() {
-	local uri suite
+	local uri suite suites=("$SUITE" "$SUITE-updates" "$NEWEST") options=
 	uri=$(mirror) || exit
-	for suite in "$SUITE" "$SUITE-updates" "$SUITE-backports"; do
-		echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $uri $suite main contrib"
+	[ "$SUITE" != sid ] || suites=(sid) options=" check-valid-until=no"
+	for suite in "${suites[@]}"; do
+		echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg$options] $uri $suite main contrib"
 	done
 }
 
@@ -190,7 +196,7 @@ apt_acquire_settings() {
 # suite_apt TOOL ARGS...: the machine's apt-get or apt-cache, looking at the
 # suite's packages instead of the machine's.
 suite_apt() {
-	local tool=$1 state=$CACHE/apt
+	local tool=$1 state=$CACHE/apt-$SUITE
 	shift
 	"$tool" -qq -o Dir::State="$state/state" -o Dir::State::status="$state/status" \
 		-o Dir::Cache="$state/cache" -o Dir::Etc::SourceList="$state/sources.list" \
@@ -199,7 +205,7 @@ suite_apt() {
 }
 
 suite_apt_update() {
-	local state=$CACHE/apt
+	local state=$CACHE/apt-$SUITE
 	mkdir -p "$state/state/lists/partial" "$state/cache/archives/partial"
 	: >"$state/status"
 	sources_list >"$state/sources.list"

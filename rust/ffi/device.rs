@@ -25,7 +25,10 @@ use peermem_logic::{
     },
 };
 
-use super::helpers;
+use super::{
+    compat::DMA_BIDIRECTIONAL,
+    helpers, //
+};
 
 /// A counted reference to a PCI device that another driver owns.
 ///
@@ -90,8 +93,6 @@ pub(super) struct MmioMappings {
     runs: KVVec<Run>,
 }
 
-const BOTH_WAYS: bindings::dma_data_direction = bindings::dma_data_direction::DMA_BIDIRECTIONAL;
-
 impl MmioMappings {
     /// Maps each of the physical `ranges`, as one piece. Sleeps.
     pub(super) fn new<I>(device: PciDevice, ranges: Runs<I>) -> Result<Self, Failure>
@@ -113,7 +114,7 @@ impl MmioMappings {
         let device = self.device.0.as_ptr();
         // SAFETY: The device is alive; who calls us vouches for the range being MMIO.
         let addr = unsafe {
-            bindings::dma_map_resource(device, range.addr, range.len as usize, BOTH_WAYS, 0)
+            bindings::dma_map_resource(device, range.addr, range.len as usize, DMA_BIDIRECTIONAL, 0)
         };
         // SAFETY: As above.
         if unsafe { helpers::peermem_helper_dma_mapping_error(device, addr) } != 0 {
@@ -139,7 +140,7 @@ impl Drop for MmioMappings {
                     self.device.0.as_ptr(),
                     run.addr,
                     run.len as usize,
-                    BOTH_WAYS,
+                    DMA_BIDIRECTIONAL,
                     0,
                 );
             }

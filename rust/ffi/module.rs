@@ -4,10 +4,9 @@
 //!
 //! C header: [`include/linux/module.h`](srctree/include/linux/module.h)
 
-use kernel::{
-    bindings,
-    module::this_module, //
-};
+use kernel::bindings;
+
+use super::compat::this_module;
 
 /// A reference that keeps the module loaded.
 ///
@@ -21,7 +20,7 @@ impl ModuleRef {
     pub(crate) fn get() -> Option<Self> {
         // SAFETY: Our own module.
         // INVARIANT: The reference is this value's.
-        unsafe { bindings::try_module_get(this_module::<crate::LocalModule>().as_ptr()) }
+        unsafe { bindings::try_module_get(this_module()) }
             .then(|| Self(()))
     }
 
@@ -47,6 +46,6 @@ impl Drop for ModuleRef {
         // before the caller of our callback has control again: in calls of the peer-memory core,
         // unloading first unregisters the client, which waits for them; in calls of the GPU driver
         // it waits when it drops `Globals`.
-        unsafe { bindings::module_put(this_module::<crate::LocalModule>().as_ptr()) };
+        unsafe { bindings::module_put(this_module()) };
     }
 }

@@ -21,6 +21,7 @@ use kernel::{
 use pin_init::init_zeroed;
 
 use super::{
+    compat,
     nvidia_p2p::{
         nvidia_p2p_dma_map_pages,
         nvidia_p2p_dma_unmap_pages,
@@ -115,7 +116,7 @@ impl From<Missing> for Error {
         match missing {
             // As the kernel itself answers where a symbol is missing.
             Missing::GpuDriver | Missing::PeerMemory => ENOENT,
-            Missing::PersistentPins => EOPNOTSUPP,
+            Missing::PersistentPins => compat::eopnotsupp(),
         }
     }
 }

@@ -3,8 +3,8 @@
 
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
-import pyverbs.enums as e
 from pyverbs.addr import AHAttr, GID, GlobalRoute
 from pyverbs.cq import CQ
 from pyverbs.device import Context
@@ -15,6 +15,15 @@ from pyverbs.qp import QP, QPAttr, QPCap, QPInitAttr
 from pyverbs.wr import SGE, RecvWR, SendWR
 
 from peermem.errors import outcome
+
+try:
+    import pyverbs.enums as e
+except ImportError:  # newer ones have a class for each enum of C
+    from pyverbs import libibverbs_enums
+
+    e = SimpleNamespace()
+    for group in vars(libibverbs_enums).values():
+        vars(e).update(getattr(group, "__members__", {}))
 
 DEVICE = "rxe0"
 _PORT = 1
