@@ -64,6 +64,20 @@ def holds(name):
     ktap.expect_equal(outcome(lambda: modules.unload(name)), "EAGAIN", "errno")
 
 
+@ktap.case("it loads beside the distribution's own mlx5_ib, and registers")
+def beside_mlx5_ib():
+    if subprocess.run(["modinfo", "mlx5_ib"], capture_output=True).returncode:
+        raise ktap.Skip("this kernel has no mlx5_ib")
+    try:
+        with unloaded():
+            subprocess.run(["modprobe", "mlx5_ib"], check=True)
+        ktap.expect(modules.sysfs("mlx5_ib").exists(), "mlx5_ib is not there")
+        with Nic() as nic, Gpu().alloc(SIZE) as gpu:
+            ktap.expect_equal(nic.outcome(gpu.va, SIZE), "success", "a registration")
+    finally:
+        subprocess.run(["modprobe", "-r", "mlx5_ib"], check=True)
+
+
 @ktap.case("after unloading, the core has no client and nothing is left")
 def gone():
     with unloaded():
