@@ -10,6 +10,7 @@ CACHE=${PEERMEM_CACHE:-/var/cache/nvidia-peermem-rs}
 # The kernel series of Debian the test bed runs on, the suite that the root is made of,
 # the one that has the kernel, and the compiler that has built it.
 KERNEL=${KERNEL:-7.3}
+# shellcheck disable=SC2034 # for whoever sources this
 case $KERNEL in
 7.2*) SUITE=sid NEWEST=sid GCC=gcc-16 ;;
 *) SUITE=trixie NEWEST=trixie-backports GCC=gcc-14 ;;

@@ -20,8 +20,7 @@ impl ModuleRef {
     pub(crate) fn get() -> Option<Self> {
         // SAFETY: Our own module.
         // INVARIANT: The reference is this value's.
-        unsafe { bindings::try_module_get(this_module()) }
-            .then(|| Self(()))
+        unsafe { bindings::try_module_get(this_module()) }.then(|| Self(()))
     }
 
     /// Keeps the reference without a value that stands for it.
