@@ -15,7 +15,7 @@ use kernel::{
 };
 use peermem_logic::{
     coalesce::{
-        count_entries,
+        entries_to_allocate,
         Run, //
     },
     errno::Failure, //
@@ -31,7 +31,8 @@ const SG_FLAGS: c_ulong = (bindings::SG_CHAIN | bindings::SG_END) as c_ulong;
 ///
 /// # Invariants
 ///
-/// `0` was filled by a successful `sg_alloc_table` and is not yet freed.
+/// `0` was filled by a successful `sg_alloc_table` and is not yet freed. `nents` of its entries, at
+/// most `orig_nents`, are in use, and the last of them is marked.
 pub(crate) struct ScatterList(bindings::sg_table);
 
 // SAFETY: The entries are plain memory that this value owns.
@@ -42,25 +43,34 @@ impl ScatterList {
     pub(super) fn new(mut runs: impl Iterator<Item = Run> + Clone) -> Result<Self, Failure> {
         // Mostly it is the only one: then no page is looked at again.
         let first = runs.next();
-        let entries = count_entries(first.into_iter().chain(runs.clone()));
+        let entries = entries_to_allocate(runs.clone()).saturating_add(first.is_some().into());
         let mut table = bindings::sg_table::default();
         // SAFETY: `table` is a valid place for a header.
         if unsafe { bindings::sg_alloc_table(&mut table, entries, bindings::GFP_KERNEL) } != 0 {
             // `sg_alloc_table` took back what it had.
             return Err(Failure::NoMemory);
         }
-        // INVARIANT: Just allocated.
-        let list = Self(table);
-        let mut entry = NonNull::new(list.0.sgl).map(Entry);
+        // INVARIANT: Just allocated; the end is set below.
+        let mut list = Self(table);
+        let mut free = NonNull::new(list.0.sgl).map(Entry);
+        let mut last = free;
+        let mut used = 0_u32;
         first.into_iter().chain(runs).for_each(|run| {
-            if let Some(this) = entry.take() {
+            if let Some(this) = free {
                 // SAFETY: It is an entry of the table, which is alive and ours alone.
-                entry = unsafe {
+                free = unsafe {
                     this.set(run);
                     this.next()
                 };
+                last = Some(this);
+                used = used.wrapping_add(1);
             }
         });
+        list.0.nents = used;
+        if let Some(last) = last {
+            // SAFETY: As above.
+            unsafe { last.end() };
+        }
         Ok(list)
     }
 
@@ -73,7 +83,10 @@ impl ScatterList {
     ///
     /// It points to the entries: whoever uses it must stop before `self` is dropped.
     pub(super) fn header(&self) -> bindings::sg_table {
-        self.0
+        bindings::sg_table {
+            orig_nents: self.0.nents,
+            ..self.0
+        }
     }
 }
 
@@ -96,6 +109,16 @@ impl Entry {
         {
             sg.dma_length = run.len;
         }
+    }
+
+    /// Makes it the last one, as `sg_mark_end`.
+    ///
+    /// # Safety
+    ///
+    /// The table must be alive, and the caller's alone.
+    unsafe fn end(self) {
+        // SAFETY: By the safety requirements.
+        unsafe { (*self.0.as_ptr()).page_link |= bindings::SG_END as c_ulong };
     }
 
     /// The one after it, as `sg_next`.

@@ -84,7 +84,34 @@ pub fn runs<I: Iterator<Item = u64>>(pages: I, cap: RunCap) -> Runs<I> {
 
 /// How many runs there are; `u32::MAX` if there are more than that.
 pub fn count_entries(runs: impl Iterator<Item = Run>) -> u32 {
-    runs.fold(0, |entries: u32, _| entries.saturating_add(1))
+    let entries = runs.fold(0_usize, |entries, _| entries.wrapping_add(1));
+    entries.try_into().unwrap_or(u32::MAX)
+}
+
+/// So many runs tell whether memory is in pieces.
+const SAMPLE: u32 = 64;
+
+/// For how many entries `runs` needs room: for as many as there are. But where hardly a page goes
+/// on from the one before, counting takes half as long as filling: there, it is one for each page.
+pub fn entries_to_allocate(mut runs: impl Iterator<Item = Run>) -> u32 {
+    let (least, most) = runs.size_hint();
+    let most = most
+        .and_then(|most| most.try_into().ok())
+        .unwrap_or(u32::MAX);
+    if least as u64 == most.into() {
+        return most;
+    }
+    let (seen, bytes) = runs
+        .by_ref()
+        .take(SAMPLE as usize)
+        .fold((0_u32, 0_u64), |(seen, bytes), run| {
+            (seen.wrapping_add(1), bytes.wrapping_add(run.len.into()))
+        });
+    if seen == SAMPLE && bytes < u64::from(2 * SAMPLE * PAGE) {
+        most
+    } else {
+        count_entries(runs).saturating_add(seen)
+    }
 }
 
 impl RunCap {
@@ -131,23 +158,28 @@ impl<I: Iterator<Item = u64>> Iterator for Runs<I> {
         Some(run(first, end))
     }
 
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        let (least, most) = self.pages.size_hint();
+        let pending = usize::from(self.pending.is_some());
+        let least = usize::from(least.saturating_add(pending) != 0);
+        (least, most.and_then(|most| most.checked_add(pending)))
+    }
+
     /// As by [`Self::next`], with a few instructions less for each run: there may be as many as
     /// there are pages.
     fn fold<B, F: FnMut(B, Run) -> B>(mut self, init: B, mut each: F) -> B {
         let Some(mut first) = self.pending.take().or_else(|| self.pages.next()) else {
             return init;
         };
+        let cap = u64::from(self.cap.0);
         let mut result = init;
-        let mut stop = self.cap.stop(first);
         let mut end = first.wrapping_add(GPU_PAGE_SIZE);
         for addr in self.pages {
-            if addr != end || end == stop {
+            if addr != end || end.wrapping_sub(first) == cap || end == 0 {
                 result = each(result, run(first, end));
                 first = addr;
-                stop = self.cap.stop(first);
-                end = first;
             }
-            end = end.wrapping_add(GPU_PAGE_SIZE);
+            end = addr.wrapping_add(GPU_PAGE_SIZE);
         }
         each(result, run(first, end))
     }

@@ -155,7 +155,7 @@ def top():
         os.close(terminal)
 
 
-@ktap.case("top ends with its terminal")
+@ktap.case("top ends with its terminal, of which it does not know the size")
 def terminal_gone():
     pid, terminal = pty.fork()
     if not pid:

@@ -3,7 +3,7 @@
 //! Joining of pages into scatterlist entries.
 
 use peermem_logic::{
-    coalesce::{count_entries, runs, Run, RunCap, MAX_RUN},
+    coalesce::{count_entries, entries_to_allocate, runs, Run, RunCap, MAX_RUN},
     range::GPU_PAGE_SIZE,
 };
 use proptest::prelude::*;
@@ -12,9 +12,14 @@ const GIB: u64 = 1 << 30;
 
 fn join(pages: &[u64], cap: RunCap) -> Vec<Run> {
     let joined = runs(pages.iter().copied(), cap);
-    let counted = count_entries(joined.clone());
+    let (least, most) = joined.size_hint();
+    let counted = count_entries(joined.clone()) as usize;
+    let room = entries_to_allocate(joined.clone()) as usize;
     let joined: Vec<Run> = joined.collect();
-    assert_eq!(counted as usize, joined.len());
+    assert_eq!(counted, joined.len());
+    assert!(least <= counted && counted <= most.unwrap());
+    assert_eq!(most, Some(pages.len()));
+    assert!(counted <= room && room <= pages.len());
     joined
 }
 
@@ -25,6 +30,36 @@ fn contiguous(start: u64, bytes: u64) -> impl Iterator<Item = u64> + Clone {
 #[test]
 fn no_pages_give_no_entry() {
     assert_eq!(join(&[], RunCap::for_device(MAX_RUN)), []);
+}
+
+/// `n` runs of `len` pages each.
+fn pieces(n: u64, len: u64) -> Vec<u64> {
+    (0..n)
+        .flat_map(|i| contiguous(i * 1000 * GPU_PAGE_SIZE, len * GPU_PAGE_SIZE))
+        .collect()
+}
+
+#[test]
+fn room_for_as_many_entries_as_there_are() {
+    for (n, len) in [(1, 1), (1, 500), (63, 1), (64, 2), (1000, 2), (1000, 3)] {
+        let pages = pieces(n, len);
+        let joined = runs(pages.iter().copied(), RunCap::MAX);
+        assert_eq!(u64::from(entries_to_allocate(joined)), n, "{n} of {len}");
+    }
+    let some = [Run {
+        addr: 0,
+        len: 1 << 16,
+    }; 200];
+    assert_eq!(entries_to_allocate(some.into_iter()), 200);
+}
+
+#[test]
+fn room_for_each_page_if_hardly_any_joins() {
+    let mut pages = pieces(64, 1);
+    pages.extend(pieces(10, 30));
+    let joined = runs(pages.iter().copied(), RunCap::MAX);
+    assert_eq!(entries_to_allocate(joined.clone()) as usize, pages.len());
+    assert!((count_entries(joined) as usize) < pages.len());
 }
 
 #[test]

@@ -108,6 +108,9 @@ static bool reap(unsigned int process)
 	return true;
 }
 
+/* The next process is killed after so many operations at most. */
+#define KILL_WITHIN 1000
+
 static void kill_one(struct random *random)
 {
 	unsigned int process = below(random, options.processes);
@@ -142,7 +145,7 @@ static void run(void)
 {
 	uint64_t end = options.seconds ? seconds_now() + options.seconds : UINT64_MAX;
 	struct random random = random_for(MAX_PROCESSES, 0, 0);
-	uint64_t shown = seconds_now();
+	uint64_t shown = seconds_now(), next_kill = below(&random, KILL_WITHIN);
 
 	for (unsigned int i = 0; i < options.processes; i++)
 		start(i);
@@ -157,8 +160,10 @@ static void run(void)
 			printf("so far %lu operations\n", (unsigned long)shared->total);
 			fflush(stdout);
 		}
-		if (one_in(&random, 40))
+		if (shared->total >= next_kill) {
 			kill_one(&random);
+			next_kill = shared->total + below(&random, KILL_WITHIN);
+		}
 		for (unsigned int i = 0; i < options.processes; i++)
 			if (reap(i) && !shared->stop)
 				start(i);

@@ -15,6 +15,9 @@ use crossterm::{execute, queue};
 /// Whether somebody wants the program to end.
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
+/// Lines of a terminal that does not know how many it has.
+const HEIGHT: u16 = 24;
+
 /// Seconds that a program whose terminal has gone may take to end.
 const LAST_SECONDS: libc::c_uint = 2;
 
@@ -52,7 +55,11 @@ impl Screen {
 
     /// Shows lines in place of those before; what does not fit is left out.
     pub fn draw(&mut self, lines: &[String]) -> io::Result<()> {
-        let (_, height) = terminal::size()?;
+        let height = match terminal::size()?.1 {
+            // It does not know, as behind some serial lines.
+            0 => HEIGHT,
+            height => height,
+        };
         queue!(self.out, MoveTo(0, 0))?;
         for (row, line) in lines.iter().take(height.into()).enumerate() {
             queue!(self.out, MoveTo(0, row as u16))?;
