@@ -42,34 +42,29 @@ impl ScatterList {
     /// One entry for each of `runs`. Sleeps.
     pub(super) fn new(mut runs: impl Iterator<Item = Run> + Clone) -> Result<Self, Failure> {
         // Mostly it is the only one: then no page is looked at again.
-        let first = runs.next();
-        let entries = entries_to_allocate(runs.clone()).saturating_add(first.is_some().into());
+        let first = runs.next().ok_or(Failure::NoMemory)?;
+        let entries = entries_to_allocate(runs.clone()).saturating_add(1);
         let mut table = bindings::sg_table::default();
         // SAFETY: `table` is a valid place for a header.
         if unsafe { bindings::sg_alloc_table(&mut table, entries, bindings::GFP_KERNEL) } != 0 {
             // `sg_alloc_table` took back what it had.
             return Err(Failure::NoMemory);
         }
-        // INVARIANT: Just allocated; the end is set below.
+        // INVARIANT: Just allocated; the rest follows below.
         let mut list = Self(table);
-        let mut free = NonNull::new(list.0.sgl).map(Entry);
-        let mut last = free;
-        let mut used = 0_u32;
-        first.into_iter().chain(runs).for_each(|run| {
-            if let Some(this) = free {
-                // SAFETY: It is an entry of the table, which is alive and ours alone.
-                free = unsafe {
-                    this.set(run);
-                    this.next()
-                };
-                last = Some(this);
-                used = used.wrapping_add(1);
-            }
-        });
-        list.0.nents = used;
-        if let Some(last) = last {
-            // SAFETY: As above.
-            unsafe { last.end() };
+        let mut last = Entry(NonNull::new(list.0.sgl).ok_or(Failure::NoMemory)?);
+        // SAFETY: These are entries of the table, which is alive and ours alone.
+        unsafe {
+            last.set(first);
+            list.0.nents = runs.fold(1, |used: u32, run| match last.next() {
+                Some(next) => {
+                    next.set(run);
+                    last = next;
+                    used.wrapping_add(1)
+                }
+                None => used,
+            });
+            last.end();
         }
         Ok(list)
     }
