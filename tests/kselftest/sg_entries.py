@@ -3,7 +3,8 @@
 """The scatterlist has one entry for each contiguous run, cut where the NIC's limit is."""
 
 from peermem import ktap
-from peermem.equipment import counting, expect_nothing_left, fragment, segment_cap, umems
+from peermem.equipment import (
+    counting, expect_nothing_left, fragment, fragment_first, segment_cap, umems)
 from peermem.memory import GPU_PAGE, Gpu, HostBuffer, expect_bytes, pattern
 from peermem.verbs import Nic
 
@@ -63,6 +64,21 @@ def capped(limit, pages):
 def capped_runs():
     with segment_cap(3 * GPU_PAGE), fragment(7), Nic() as nic, Gpu().alloc(14 * GPU_PAGE) as gpu:
         ktap.expect_equal(entries(nic, gpu), 2 * 3, "entries")
+
+
+@ktap.case("{} pieces of a page, then {} pages in one: as many entries, and the data is right",
+           ((62, 300), (70, 1), (130, 7), (300, 100)), ours_only=PER_PAGE)
+def pieces_at_first(pieces, rest):
+    size = (pieces + rest) * GPU_PAGE
+    wanted = pattern("pieces", size)
+    with (fragment(1), fragment_first(pieces), Nic() as nic, nic.loop() as loop,
+          HostBuffer(size) as host, Gpu().alloc(size) as gpu):
+        ktap.expect_equal(len(gpu.segments()), pieces + 1, "runs of the allocation")
+        ktap.expect_equal(entries(nic, gpu), pieces + 1, "entries")
+        host.write(wanted)
+        with nic.register(host) as host_mr, nic.register(gpu) as gpu_mr:
+            loop.write(host_mr, gpu_mr, size)
+            expect_bytes(gpu.read(), wanted, "GPU memory")
 
 
 @ktap.case("data is right across the entries of a limit")

@@ -228,6 +228,11 @@ def fragment(pages, gpu=0):
     return _changed(_MOCK / f"gpu{gpu}/fragment", pages)
 
 
+def fragment_first(pages, gpu=0):
+    """Only so many pages of them, the rest is one run."""
+    return _changed(_MOCK / f"gpu{gpu}/fragment_first", pages)
+
+
 def bar1_limit(size, gpu=0):
     return _changed(_MOCK / f"gpu{gpu}/bar1_limit_bytes", size)
 

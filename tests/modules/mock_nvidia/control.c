@@ -18,7 +18,7 @@
  *             after the client's callback, with the lock of the driver held) and
  *             get_pages_return (callback armed, caller not yet told; a fault
  *             there is returned after that).
- *   gpuN/     bar1_limit_bytes, fragment, free_bytes
+ *   gpuN/     bar1_limit_bytes, fragment, fragment_first, free_bytes
  *
  * FUNCTION is a name without nvidia_p2p_.
  */
@@ -340,6 +340,7 @@ void mock_control_add_gpu(struct mock_gpu *gpu)
 	debugfs_create_file("free_bytes", 0400, gpu->debugfs, gpu,
 			    &free_bytes_fops);
 	debugfs_create_u32("fragment", 0600, gpu->debugfs, &gpu->fragment);
+	debugfs_create_u32("fragment_first", 0600, gpu->debugfs, &gpu->fragment_first);
 }
 
 void mock_control_remove_gpu(struct mock_gpu *gpu)

@@ -22,16 +22,18 @@ static struct mock_gpu gpus[MOCK_MAX_GPUS];
 
 /*
  * With @fragment set, runs of that many frames with a free frame after each:
- * no two neighbours of different runs can be merged by their address.
+ * no two neighbours of different runs can be merged by their address. With
+ * @fragment_first set, the frames after so many are one run.
  */
 int mock_frames_alloc(struct mock_gpu *gpu, u32 *frames, unsigned int nr)
 {
 	unsigned int run = READ_ONCE(gpu->fragment) ?: nr;
+	unsigned int first = READ_ONCE(gpu->fragment_first) ?: nr;
 	unsigned long start = 0;
 	unsigned int done = 0;
 
 	while (done < nr) {
-		unsigned int n = min(run, nr - done);
+		unsigned int n = done < first ? min(run, nr - done) : nr - done;
 
 		start = bitmap_find_next_zero_area(gpu->used, gpu->nr_frames,
 						   start, n, 0);
@@ -111,6 +113,7 @@ static int mock_gpu_init_allocator(struct mock_gpu *gpu)
 	gpu->bar1_used = 0;
 	gpu->bar1_limit = (u64)gpu->nr_frames * MOCK_FRAME;
 	gpu->fragment = 0;
+	gpu->fragment_first = 0;
 	init_waitqueue_head(&gpu->idle);
 	return 0;
 }

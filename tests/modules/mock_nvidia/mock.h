@@ -51,6 +51,7 @@ struct vm_area_struct;
  * @bar1_used: bytes that pins hold in BAR1
  * @bar1_limit: the most that pins may hold
  * @fragment: frames in a run of new allocations, 0 for one run
+ * @fragment_first: of so many frames of each, the rest is one run; 0 for all
  * @live: allocations whose memory is not given back
  * @idle: woken when @live gets 0
  * @misc: the device node
@@ -73,6 +74,7 @@ struct mock_gpu {
 	u64 bar1_used;
 	u64 bar1_limit;
 	u32 fragment;
+	u32 fragment_first;
 	unsigned int live;
 	wait_queue_head_t idle;
 	struct miscdevice misc;
