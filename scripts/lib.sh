@@ -69,7 +69,7 @@ prepare() {
 
 # The command-line tool, for VMs in which it is used.
 prepare_tool() {
-	step tool "the tool peermem$(unless "$TOP/build/bin/peermem" "about two minutes")" "$TOP/scripts/build-tool"
+	step tool "the tool peermem$(unless "$(build_dir)/bin/peermem" "about two minutes")" "$TOP/scripts/build-tool"
 }
 
 # They would write over each other's logs. The children keep the lock, too.

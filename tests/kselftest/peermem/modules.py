@@ -13,7 +13,7 @@ from pathlib import Path
 from peermem.mode import PARAMETERS, REFERENCE
 
 _KO = Path(os.environ.get("PEERMEM_KO_DIR", f"/src/build/{os.uname().release}/ko"))
-TOOL = Path(os.environ.get("PEERMEM_BIN_DIR", "/src/build/bin")) / "peermem"
+TOOL = Path(os.environ.get("PEERMEM_BIN_DIR", f"/src/build/{os.uname().release}/bin")) / "peermem"
 PEERMEM = "nvidia_peermem"
 _FILES = {
     PEERMEM: _KO / ("reference/nvidia-peermem.ko" if REFERENCE else "nvidia-peermem.ko"),

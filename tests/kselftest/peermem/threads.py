@@ -13,7 +13,7 @@ from peermem import ktap
 from peermem.errors import outcome
 from peermem.verbs import DEVICE, CompletionError
 
-_BIN = Path(os.environ.get("PEERMEM_BIN_DIR", "/src/build/bin"))
+_BIN = Path(os.environ.get("PEERMEM_BIN_DIR", f"/src/build/{os.uname().release}/bin"))
 STRESS = _BIN / "stress"
 _STATUS = {0: "success", 1: "LOC_LEN_ERR", 2: "LOC_QP_OP_ERR", 4: "LOC_PROT_ERR",
            5: "WR_FLUSH_ERR", 10: "REM_ACCESS_ERR", 11: "REM_OP_ERR", 12: "RETRY_EXC_ERR",
