@@ -22,8 +22,8 @@ except ImportError:  # newer ones have a class for each enum of C
     from pyverbs import libibverbs_enums
 
     e = SimpleNamespace()
-    for group in vars(libibverbs_enums).values():
-        vars(e).update(getattr(group, "__members__", {}))
+    for name, group in vars(libibverbs_enums).items():
+        vars(e).update({name: group}, **getattr(group, "__members__", {}))
 
 DEVICE = "rxe0"
 _PORT = 1
