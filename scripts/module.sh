@@ -4,6 +4,9 @@
 # What it takes to build the module against a kernel, and no more: this is all of
 # lib.sh that is installed for DKMS. Sourced, never run.
 
+# modinfo, modprobe and depmod; Debian's users do not have it.
+PATH=$PATH:/usr/sbin:/sbin
+
 TOP=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
 die() {

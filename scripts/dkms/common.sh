@@ -10,11 +10,22 @@ STATE=/var/lib/nvidia-peermem-rs/kernels
 # The Rust metadata of kernels whose distribution ships none.
 METADATA=/var/cache/nvidia-peermem-rs/dkms
 
-# record RELEASE built|skipped REASON
+# record RELEASE built|skipped REASON: nothing fails because it cannot be written down.
 record() {
-	mkdir -p "$STATE"
-	printf '%s\n' "result: $2" "reason: $3" "providers: $(providers "$1")" >"$STATE/$1.new"
-	mv "$STATE/$1.new" "$STATE/$1"
+	{
+		mkdir -p "$STATE" &&
+			printf '%s\n' "result: $2" "reason: $3" "providers: $(providers "$1")" >"$STATE/$1.new" &&
+			mv "$STATE/$1.new" "$STATE/$1"
+	} || :
+}
+
+# is_there RELEASE: modprobe finds what DKMS has installed, whatever is recorded.
+is_there() {
+	local link
+	for link in "/lib/modules/$1/updates/nvidia-peermem-rs/nvidia-peermem.ko"*; do
+		[ -e "$link" ] && [ -e "/var/lib/dkms/nvidia-peermem-rs/kernel-$1-$(uname -m)" ] && return
+	done
+	return 1
 }
 
 # recorded RELEASE KEY
@@ -37,7 +48,12 @@ private_tree() {
 }
 
 has_metadata() {
-	[ -e "$1/rust/libkernel.rmeta" ]
+	[ -s "$1/rust/libkernel.rmeta" ]
+}
+
+# forget_metadata RELEASE: not that of a kernel whose name only begins like this one's.
+forget_metadata() {
+	rm -rf "${METADATA:?}/$1"-[0-9a-f]???????????{,.*}
 }
 
 # tree_for RELEASE KDIR: the tree to build against.
