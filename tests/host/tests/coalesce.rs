@@ -15,7 +15,13 @@ fn join(pages: &[u64], cap: RunCap) -> Vec<Run> {
     let (least, most) = joined.size_hint();
     let counted = count_entries(joined.clone()) as usize;
     let room = entries_to_allocate(joined.clone()) as usize;
-    let joined: Vec<Run> = joined.collect();
+    let folded = joined.clone().fold(Vec::new(), |mut runs, run| {
+        runs.push(run);
+        runs
+    });
+    let mut one_by_one = joined;
+    let joined: Vec<Run> = std::iter::from_fn(|| one_by_one.next()).collect();
+    assert_eq!(folded, joined);
     assert_eq!(counted, joined.len());
     assert!(least <= counted && counted <= most.unwrap());
     assert_eq!(most, Some(pages.len()));
